@@ -1,0 +1,166 @@
+"""Randomised response: the device keeps or turns its bit with known probabilities."""
+
+import math
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+from whitelie.channel import coin
+from whitelie.errors import InvalidInput
+
+
+def probability(field: str, value: Any) -> float:
+    """Return the value as a float if it is a probability, else refuse it by name."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number <= 1:
+        raise InvalidInput(field, value, "a probability lies in [0, 1]")
+    return number
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomizedResponse:
+    """A binary channel: P(feedback 0 | reward 0) = p00 and P(feedback 1 | reward 1) = p11.
+
+    Its mean-corruption function is g(x) = 1 − p00 + (p00 + p11 − 1)·x (the paper, eq. 3), used on
+    the whole line. Each probability is rounded toward ½ to a whole number of 2^-64ths, which
+    changes only numbers below 2^-12: the coin flips with exactly the stated probabilities.
+
+    >>> survey = RandomizedResponse(p00=0.75, p11=0.75)
+    >>> survey.mean_feedback(0.5), round(survey.mean_reward(0.7), 3), round(survey.epsilon, 4)
+    (0.5, 0.9, 1.0986)
+    """
+
+    p00: float
+    p11: float
+
+    kind: ClassVar[str] = "randomized_response"
+
+    def __post_init__(self) -> None:
+        for field in ("p00", "p11"):
+            given = probability(field, getattr(self, field))
+            object.__setattr__(self, field, coin.threshold(given) / coin.ONE)
+        zero, one = self.thresholds
+        if zero == one:
+            raise InvalidInput(
+                "p00 + p11",
+                self.p00 + self.p11,
+                "a sum of 1 makes the slope 0: the feedback says nothing about the reward, "
+                "and nothing can be learned from it",
+            )
+
+    @classmethod
+    def from_epsilon(cls, epsilon: float) -> Self:
+        """Return the symmetric channel that is epsilon-locally private: p = e^ε / (1 + e^ε).
+
+        For binary rewards it is the most informative of all epsilon-private channels, at every
+        epsilon. The exact epsilon of its coin is at most the one asked for; inf is the identity.
+
+        >>> RandomizedResponse.from_epsilon(1).epsilon <= 1
+        True
+        """
+        try:
+            asked = float(epsilon)
+        except (TypeError, ValueError):
+            asked = math.nan
+        if not asked > 0:
+            raise InvalidInput(
+                "epsilon",
+                epsilon,
+                "it must be a number above 0: at 0 the feedback is independent of the reward "
+                "and nothing can be learned",
+            )
+        p = 1.0 if asked == math.inf else coin.truth_probability(asked)
+        if p == 0.5:
+            raise InvalidInput("epsilon", epsilon, "it is too small for a coin of 64 bits")
+        return cls(p00=p, p11=p)
+
+    @classmethod
+    def warner(cls, p: float) -> Self:
+        """Warner's design (1965): the statement with probability p, its opposite otherwise."""
+        p = probability("p", p)
+        return cls(p00=p, p11=p)
+
+    @classmethod
+    def forced(cls, truth: float, yes: float) -> Self:
+        """Forced response: the truth with probability `truth`, "yes" with `yes`, "no" otherwise."""
+        truth, yes = probability("truth", truth), probability("yes", yes)
+        if truth + yes > 1:
+            raise InvalidInput(
+                "truth + yes", truth + yes, "the two probabilities exceed 1 together"
+            )
+        return cls(p00=1 - yes, p11=truth + yes)
+
+    @classmethod
+    def unrelated(cls, truth: float, alpha: float) -> Self:
+        """Unrelated question: the sensitive one with probability `truth`, else one of rate alpha.
+
+        >>> channel = RandomizedResponse.unrelated(truth=1 / 2, alpha=1 / 10)
+        >>> channel.p00, channel.p11
+        (0.95, 0.55)
+        """
+        truth, alpha = probability("truth", truth), probability("alpha", alpha)
+        innocuous_yes = (1 - truth) * alpha
+        return cls(p00=1 - innocuous_yes, p11=truth + innocuous_yes)
+
+    @classmethod
+    def positive_unlabelled(cls, seen: float) -> Self:
+        """Positive and unlabelled feedback: a 1 arrives with probability `seen`, a 0 always as 0.
+
+        A feedback of 1 proves the reward, so epsilon is infinite: this describes lost feedback,
+        it does not protect anybody.
+        """
+        return cls(p00=1.0, p11=probability("seen", seen))
+
+    @cached_property
+    def thresholds(self) -> tuple[int, int]:
+        """The coin's integers: P(1 | reward 0)·2^64 and P(1 | reward 1)·2^64."""
+        return coin.ONE - coin.threshold(self.p00), coin.threshold(self.p11)
+
+    @cached_property
+    def slope(self) -> float:
+        """The slope of g: p00 + p11 − 1."""
+        zero, one = self.thresholds
+        return (one - zero) / coin.ONE
+
+    @property
+    def increasing(self) -> bool:
+        """Whether more reward means more feedback."""
+        return self.slope > 0
+
+    @cached_property
+    def epsilon(self) -> float:
+        """The local differential privacy of one report; k reports of one person cost k times it."""
+        return coin.exact_epsilon(*self.thresholds)
+
+    def mean_feedback(self, mu: float) -> float:
+        """Return g(mu), the mean feedback of an arm with mean reward mu."""
+        return (1 - mu) * (1 - self.p00) + mu * self.p11
+
+    def mean_reward(self, lam: float) -> float:
+        """Return the inverse of g at lam; outside g([0, 1]) it leaves [0, 1]."""
+        return (lam - (1 - self.p00)) / self.slope
+
+    def flip(self, reward: float, *, randbits: coin.RandomBits = secrets.randbits) -> int:
+        """Return the feedback of one reward in [0, 1]: 1 with probability g(reward).
+
+        A reward strictly between 0 and 1 is rounded at random and randomised in one draw.
+        `randbits(n)` must return n secret uniform bits; replace it in tests only.
+        """
+        return coin.flip(*self.thresholds, probability("reward", reward), randbits)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data from which `channel_from_dict` makes an equal channel."""
+        return {"kind": self.kind, "p00": self.p00, "p11": self.p11}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Return the channel that `to_dict` described."""
+        return cls(p00=data["p00"], p11=data["p11"])
+
+
+IDENTITY = RandomizedResponse(p00=1.0, p11=1.0)
+"""The channel that changes nothing: feedback is the reward, epsilon is infinite."""

@@ -1,0 +1,59 @@
+"""What many private releases about one person cost together."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A differential privacy guarantee (epsilon, delta) and the theorem that gives it."""
+
+    epsilon: float
+    delta: float
+    horizon: int
+    theorem: str
+
+    def __str__(self) -> str:
+        size = f"ε = {self.epsilon:.3g}, δ = {self.delta:.2g}"
+        return f"{size} after {self.horizon:,} steps ({self.theorem})"
+
+
+def basic(levels: ArrayLike) -> float:
+    """Return Σ ε_i: basic composition, with δ = 0.
+
+    >>> basic([1.0] * 3)
+    3.0
+    """
+    return float(np.sum(levels))
+
+
+def advanced(levels: ArrayLike, delta: float) -> float:
+    """Return Σ ε_i·(e^ε_i − 1) + sqrt(2·ln(1/δ)·Σ ε_i²): advanced composition.
+
+    Dwork, Rothblum and Vadhan, *Boosting and Differential Privacy*, 2010.
+
+    >>> round(advanced([n**-0.55 for n in range(1, 100_001)], math.exp(-10)), 1)
+    21.0
+    """
+    levels = np.asarray(levels, dtype=float)
+    spread = math.sqrt(2 * math.log(1 / delta) * np.sum(levels**2))
+    return float(np.sum(levels * np.expm1(levels)) + spread)
+
+
+def optimal(levels: ArrayLike, delta: float) -> float:
+    """Return min(Σ ε_i, Σ ε_i·tanh(ε_i/2) + sqrt(2·L·Σ ε_i²)), for releases of any levels.
+
+    L = min(ln(1/δ), ln(e + sqrt(Σ ε_i²)/δ)). Kairouz, Oh and Viswanath, *The Composition Theorem
+    for Differential Privacy*, 2015, Theorem 3.5.
+
+    >>> round(optimal([n**-0.55 for n in range(1, 100_001)], math.exp(-10)), 1)
+    15.8
+    """
+    levels = np.asarray(levels, dtype=float)
+    squares = float(np.sum(levels**2))
+    logarithm = min(math.log(1 / delta), math.log(math.e + math.sqrt(squares) / delta))
+    drift = float(np.sum(levels * np.tanh(levels / 2)))
+    return min(basic(levels), drift + math.sqrt(2 * logarithm * squares))

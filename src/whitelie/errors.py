@@ -1,0 +1,30 @@
+"""Everything whitelie raises on purpose.
+
+WhitelieError
+└── InvalidInput (also a ValueError)   a value from outside was refused; nothing was changed
+"""
+
+import reprlib
+from typing import Any
+
+
+class WhitelieError(Exception):
+    """The root of all errors that whitelie raises on purpose."""
+
+
+class InvalidInput(WhitelieError, ValueError):
+    """A value was refused: `field` names it, `value` was given, the message says what is right.
+
+    >>> print(InvalidInput("p00", 1.5, "a probability lies in [0, 1]"))
+    p00=1.5: a probability lies in [0, 1]
+    """
+
+    def __init__(self, field: str, value: Any, reason: str) -> None:
+        self.field = field
+        self.value = value
+        self.reason = reason
+        super().__init__(f"{field}={reprlib.repr(value)}: {reason}")
+
+    def __reduce__(self) -> tuple[type["InvalidInput"], tuple[str, Any, str]]:
+        """Rebuild from the three parts, so that the error crosses process boundaries."""
+        return type(self), (self.field, self.value, self.reason)

@@ -1,0 +1,112 @@
+"""What the counts say about each arm: corrected estimates, intervals, the chance of being best."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from whitelie.channel import Channel
+from whitelie.kernel.arms import Array, levels_at, pack, rewards_at
+from whitelie.kernel.interval import feedback_interval
+from whitelie.policy import TS
+
+ALPHA = 0.05
+MISSPECIFICATION_ALPHA = 0.001
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What is known of one arm's mean reward.
+
+    `rate` is the share of feedbacks that were 1, `estimate` the mean reward it stands for, clipped
+    to [0, 1]; both are None without feedback. The truth leaves [lower, upper] *ever* with
+    probability at most 5 %, however often one looks. `misspecified` says that the feedback can
+    hardly come from this channel: the 99.9 % interval of its mean misses g([0, 1]).
+    """
+
+    pulls: int
+    successes: int
+    rate: float | None
+    estimate: float | None
+    lower: float
+    upper: float
+    probability_best: float
+    misspecified: bool
+    retired: bool = False
+
+
+def reward_interval(
+    channel: Channel, pulls: int, successes: int, alpha: float = ALPHA
+) -> tuple[float, float]:
+    """Return the interval of mean rewards that is valid under continuous looking, in [0, 1]."""
+    ends = [
+        min(max(channel.mean_reward(end), 0.0), 1.0)
+        for end in feedback_interval(pulls, successes, alpha)
+    ]
+    return min(ends), max(ends)
+
+
+def is_misspecified(channel: Channel, pulls: int, successes: int) -> bool:
+    """Whether the 99.9 % interval of the mean feedback misses all that the channel can produce."""
+    lower, upper = feedback_interval(pulls, successes, MISSPECIFICATION_ALPHA)
+    low, high = sorted((channel.mean_feedback(0.0), channel.mean_feedback(1.0)))
+    return upper < low or lower > high
+
+
+def probabilities_best(channels: Sequence[Channel], pulls: Array, successes: Array) -> Array:
+    """Return each arm's posterior probability of having the largest mean reward.
+
+    The posterior is TS-CF's, so these are its choice probabilities (the paper, section 4.2). With
+    F_k the distribution function of arm k's mean reward, the largest one lies in a cell (u, v] with
+    probability Π F(v) − Π F(u), and is arm k's in proportion to its increase ΔF_k / F_k there. The
+    cells are cut at quantiles of all arms, so the sum is 1 and the error of second order.
+    """
+    from scipy.special import betainc, betaincinv, expit  # noqa: PLC0415 (heavy)
+
+    arms = pack(TS(), channels)
+    a = np.where(arms.mirrored, pulls - successes, successes)[:, None] + 1.0
+    b = pulls[:, None] + 2.0 - a
+    tail = expit(np.linspace(-30, 0, 100))
+    quantiles = np.hstack([betaincinv(a, b, tail), 1 - betaincinv(b, a, tail)])
+    cuts = np.unique(rewards_at(arms, quantiles))
+    if len(cuts) > 4000:
+        cuts = cuts[np.linspace(0, len(cuts) - 1, 4000).astype(int)]
+    below = betainc(a, b, levels_at(arms, cuts))
+    below = np.pad(below, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
+    rise = np.diff(below)
+    middle = (below[:, 1:] + below[:, :-1]) / 2
+    share = np.divide(rise, middle, out=np.zeros_like(rise), where=middle > 0)
+    total = share.sum(axis=0)
+    share = np.divide(share, total, out=np.zeros_like(share), where=total > 0)
+    largest_in_cell = np.diff(np.exp(np.log(np.maximum(below, 1e-300)).sum(axis=0)))
+    return np.asarray(share @ largest_in_cell)
+
+
+def estimate_arms(
+    channels: Sequence[Channel], pulls: Array, successes: Array, retired: Array
+) -> list[Estimate]:
+    """Return one estimate per arm; retired arms are not candidates for the best."""
+    best = np.zeros(len(channels))
+    active = ~retired
+    chosen = [channel for channel, keep in zip(channels, active, strict=True) if keep]
+    best[active] = probabilities_best(chosen, pulls[active], successes[active])
+    return [
+        _estimate(channel, int(n), int(s), float(p), bool(out))
+        for channel, n, s, p, out in zip(channels, pulls, successes, best, retired, strict=True)
+    ]
+
+
+def _estimate(channel: Channel, pulls: int, successes: int, best: float, retired: bool) -> Estimate:
+    rate = successes / pulls if pulls else None
+    lower, upper = reward_interval(channel, pulls, successes)
+    return Estimate(
+        pulls=pulls,
+        successes=successes,
+        rate=rate,
+        estimate=None if rate is None else min(max(channel.mean_reward(rate), 0.0), 1.0),
+        lower=lower,
+        upper=upper,
+        probability_best=best,
+        misspecified=is_misspecified(channel, pulls, successes),
+        retired=retired,
+    )

@@ -1,0 +1,60 @@
+"""The Bernoulli divergence d and its upper and lower confidence ends."""
+
+import math
+
+from whitelie.kernel.jit import jit
+
+
+@jit
+def divergence(x: float, y: float) -> float:
+    """Return d(x, y) = x·ln(x/y) + (1 − x)·ln((1 − x)/(1 − y)) (the paper, eq. 4).
+
+    0·ln 0 is 0, and d is infinite where y excludes what x allows.
+    """
+    result = 0.0
+    if x > 0:
+        if y <= 0:
+            return math.inf
+        result += x * math.log(x / y)
+    if x < 1:
+        if y >= 1:
+            return math.inf
+        result += (1 - x) * math.log((1 - x) / (1 - y))
+    return max(result, 0.0)
+
+
+@jit
+def upper_end(mean: float, budget: float) -> float:
+    """Return max{q ∈ [0, 1] : d(mean, q) ≤ budget}.
+
+    Newton's method on the excess δ = q − mean. d is convex and increasing there, so from a start
+    at or above the root every iterate stays above it, and the steps shrink to rounding.
+    """
+    if mean >= 1:
+        return 1.0
+    if budget <= 0:
+        return mean
+    if mean <= 0:
+        return -math.expm1(-budget)
+    rest = 1 - mean
+    # Upper bounds on the root: Pinsker's, and d(mean, q) ≥ mean·ln mean + rest·ln(rest/(1 − q)).
+    excess = min(
+        math.sqrt(budget / 2),
+        rest * -math.expm1((mean * math.log(mean) - budget) / rest),
+    )
+    for _ in range(100):
+        if excess >= rest:
+            return 1.0
+        value = -mean * math.log1p(excess / mean) - rest * math.log1p(-excess / rest)
+        slope = excess / ((mean + excess) * (rest - excess))
+        step = (value - budget) / slope
+        excess -= step
+        if step <= 1e-16 * excess or step <= 1e-17:
+            break
+    return mean + max(excess, 0.0)
+
+
+@jit
+def lower_end(mean: float, budget: float) -> float:
+    """Return min{q ∈ [0, 1] : d(mean, q) ≤ budget}."""
+    return 1 - upper_end(1 - mean, budget)
