@@ -47,6 +47,8 @@ class Bandit:
         counts: Mapping[Any, tuple[int, int]] | None = None,
     ) -> None:
         policy = TS() if policy is None else policy
+        if not isinstance(policy, Policy):
+            raise InvalidInput("policy", policy, "give a policy such as TS() or KLUCB()")
         if not policy.counts_feedback:
             raise InvalidInput(
                 "policy",

@@ -6,15 +6,18 @@ D_a = d(λ_a, g_a(μ_1)) tells how well feedback separates arm a from an arm as 
 """
 
 import math
-from typing import Literal, overload
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from whitelie.channel import RandomizedResponse
 from whitelie.errors import InvalidInput
 from whitelie.kernel.divergence import divergence
 from whitelie.problem import Problem
+
+Horizon = TypeVar("Horizon", float, NDArray[Any])
+"""A number of steps, or an array of them; the bound is of the same shape."""
 
 Form = Literal["printed", "tight"]
 """The corollaries as printed, 2·ln T/(Δ·slope²), or as Pinsker gives them, ln T/(2·Δ·slope²)."""
@@ -33,11 +36,7 @@ def lower_constant(problem: Problem) -> float:
     return math.fsum(gap / separation for gap, separation, _ in _suboptimal(problem))
 
 
-@overload
-def lower_bound(problem: Problem, horizon: int) -> float: ...
-@overload
-def lower_bound(problem: Problem, horizon: ArrayLike) -> NDArray[np.float64]: ...
-def lower_bound(problem: Problem, horizon: ArrayLike) -> float | NDArray[np.float64]:
+def lower_bound(problem: Problem, horizon: Horizon) -> Horizon:
     """Return Theorem 1: Σ Δ_a·ln T / d(λ_a, g_a(μ_1)), an asymptotic lower bound on regret.
 
     Regret below it at a finite horizon is normal. For the paper's first experiment:
@@ -47,56 +46,41 @@ def lower_bound(problem: Problem, horizon: ArrayLike) -> float | NDArray[np.floa
     >>> round(lower_bound(problem, 100_000), 2)
     527.46
     """
-    return _number_or_array(lower_constant(problem) * _log(horizon, least=1))
+    return _like(horizon, lower_constant(problem) * _log(horizon, least=1))
 
 
-@overload
-def finite_time_bound(problem: Problem, horizon: int) -> float: ...
-@overload
-def finite_time_bound(problem: Problem, horizon: ArrayLike) -> NDArray[np.float64]: ...
-def finite_time_bound(problem: Problem, horizon: ArrayLike) -> float | NDArray[np.float64]:
+def finite_time_bound(problem: Problem, horizon: Horizon) -> Horizon:
     """Return Theorem 2's explicit bound on the regret of kl-UCB-CF with c = 3 (Appendix I), T ≥ 3.
 
     Σ Δ_a·[ln T/D + sqrt(2π·D'²/D³)·sqrt(ln T + 3·ln ln T) + (4e + 3/D)·ln ln T + 2·(D'/D)² + 4],
     with D' the derivative of d in its first argument at (λ_a, g_a(μ_1)). As printed; its additive
-    constants are off by about 1.
+    constants are off by about 1, and it is infinite when λ_a is 0 or 1.
     """
     log = _log(horizon, least=3)
     loglog = np.log(log)
     bound = np.zeros_like(log)
-    for gap, separation, steepness in _suboptimal(problem):
-        ratio = steepness / separation
+    for gap, separation, ratio in _suboptimal(problem):
         bound += gap * (
             log / separation
-            + math.sqrt(2 * math.pi / separation) * abs(ratio) * np.sqrt(log + 3 * loglog)
+            + math.sqrt(2 * math.pi / separation) * ratio * np.sqrt(log + 3 * loglog)
             + (4 * math.e + 3 / separation) * loglog
             + 2 * ratio**2
             + 4
         )
-    return _number_or_array(bound)
+    return _like(horizon, bound)
 
 
-@overload
-def ucb_order(problem: Problem, horizon: int) -> float: ...
-@overload
-def ucb_order(problem: Problem, horizon: ArrayLike) -> NDArray[np.float64]: ...
-def ucb_order(problem: Problem, horizon: ArrayLike) -> float | NDArray[np.float64]:
+def ucb_order(problem: Problem, horizon: Horizon) -> Horizon:
     """Return Corollary 1's order for UCB-CF, Σ Δ_a·ln T / (λ_a − g_a(μ_1))², up to a constant."""
     constant = math.fsum(
         gap / (feedback - confused) ** 2 for gap, feedback, confused in _gaps_and_feedback(problem)
     )
-    return _number_or_array(constant * _log(horizon, least=1))
+    return _like(horizon, constant * _log(horizon, least=1))
 
 
-@overload
-def randomized_response_bound(problem: Problem, horizon: int, *, form: Form = ...) -> float: ...
-@overload
 def randomized_response_bound(
-    problem: Problem, horizon: ArrayLike, *, form: Form = ...
-) -> NDArray[np.float64]: ...
-def randomized_response_bound(
-    problem: Problem, horizon: ArrayLike, *, form: Form = "tight"
-) -> float | NDArray[np.float64]:
+    problem: Problem, horizon: Horizon, *, form: Form = "tight"
+) -> Horizon:
     """Return Corollary 2's leading term for kl-UCB-CF and TS-CF, from Pinsker's inequality.
 
     Σ C·ln T / (Δ_a·(p00(a) + p11(a) − 1)²), with C = 2 as printed and C = ½ tight. A remainder of
@@ -108,20 +92,12 @@ def randomized_response_bound(
             raise InvalidInput("channels", channel, "the corollary needs randomised response")
         if gap > 0:
             constant += _pinsker(form) / (gap * channel.slope**2)
-    return _number_or_array(constant * _log(horizon, least=1))
+    return _like(horizon, constant * _log(horizon, least=1))
 
 
-@overload
 def local_privacy_bound(
-    problem: Problem, epsilon: float, horizon: int, *, form: Form = ...
-) -> float: ...
-@overload
-def local_privacy_bound(
-    problem: Problem, epsilon: float, horizon: ArrayLike, *, form: Form = ...
-) -> NDArray[np.float64]: ...
-def local_privacy_bound(
-    problem: Problem, epsilon: float, horizon: ArrayLike, *, form: Form = "tight"
-) -> float | NDArray[np.float64]:
+    problem: Problem, epsilon: float, horizon: Horizon, *, form: Form = "tight"
+) -> Horizon:
     """Return Corollary 3's leading term: the gaps of the problem under epsilon-private feedback.
 
     Σ C·ln T / (Δ_a·((e^ε − 1)/(e^ε + 1))²), with C as in `randomized_response_bound`; the problem's
@@ -131,7 +107,7 @@ def local_privacy_bound(
         raise InvalidInput("epsilon", epsilon, "it must be above 0")
     slope = math.tanh(epsilon / 2)
     constant = math.fsum(_pinsker(form) / (gap * slope**2) for gap in problem.gaps if gap > 0)
-    return _number_or_array(constant * _log(horizon, least=1))
+    return _like(horizon, constant * _log(horizon, least=1))
 
 
 def _gaps_and_feedback(problem: Problem) -> list[tuple[float, float, float]]:
@@ -142,15 +118,21 @@ def _gaps_and_feedback(problem: Problem) -> list[tuple[float, float, float]]:
 
 
 def _suboptimal(problem: Problem) -> list[tuple[float, float, float]]:
-    """Per suboptimal arm: Δ_a, D_a and D'_a. An arm that one report can rule out costs nothing."""
-    rows = []
-    for gap, lam, confused in _gaps_and_feedback(problem):
-        separation = divergence(lam, confused)
-        if separation < math.inf:
-            with np.errstate(divide="ignore"):
-                odds = np.log(np.array([lam / confused, (1 - lam) / (1 - confused)]))
-            rows.append((gap, separation, float(odds[0] - odds[1])))
-    return rows
+    """Per suboptimal arm: Δ_a, D_a and |D'_a| / D_a."""
+    return [
+        (gap, divergence(lam, confused), _relative_steepness(lam, confused))
+        for gap, lam, confused in _gaps_and_feedback(problem)
+    ]
+
+
+def _relative_steepness(lam: float, confused: float) -> float:
+    """|∂d/∂λ| / d at (λ, y); for y at 0 or 1, where both are infinite, the limit of the ratio."""
+    if lam in (0, 1):
+        return math.inf
+    if confused in (0, 1):
+        return 1 / abs(confused - lam)
+    odds = math.log(lam / confused) - math.log((1 - lam) / (1 - confused))
+    return abs(odds) / divergence(lam, confused)
 
 
 def _pinsker(form: Form) -> float:
@@ -159,12 +141,13 @@ def _pinsker(form: Form) -> float:
     return _PINSKER[form]
 
 
-def _log(horizon: ArrayLike, *, least: int) -> NDArray[np.float64]:
+def _log(horizon: float | NDArray[Any], *, least: int) -> NDArray[np.float64]:
     horizons = np.asarray(horizon, dtype=float)
     if not np.all(horizons >= least):
         raise InvalidInput("horizon", horizon, f"this bound is defined from T = {least} on")
     return np.asarray(np.log(horizons))
 
 
-def _number_or_array(bound: NDArray[np.float64]) -> float | NDArray[np.float64]:
-    return float(bound) if np.ndim(bound) == 0 else bound
+def _like(horizon: Horizon, bound: NDArray[np.float64]) -> Horizon:
+    result: Any = float(bound) if np.ndim(horizon) == 0 else bound
+    return cast(Horizon, result)

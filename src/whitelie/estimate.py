@@ -66,7 +66,7 @@ def probabilities_best(channels: Sequence[Channel], pulls: Array, successes: Arr
     arms = pack(TS(), channels)
     a = np.where(arms.mirrored, pulls - successes, successes)[:, None] + 1.0
     b = pulls[:, None] + 2.0 - a
-    tail = expit(np.linspace(-30, 0, 100))
+    tail = expit(np.linspace(-16, 0, 200))
     quantiles = np.hstack([betaincinv(a, b, tail), 1 - betaincinv(b, a, tail)])
     cuts = np.unique(rewards_at(arms, quantiles))
     if len(cuts) > 4000:

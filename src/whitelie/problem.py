@@ -63,10 +63,13 @@ class Problem:
     def __init__(
         self, means: Sequence[float] | Mapping[Any, float], channels: Channels = IDENTITY
     ) -> None:
-        names = arm_names(tuple(means) if isinstance(means, Mapping) else range(len(means)))
-        values = means.values() if isinstance(means, Mapping) else means
+        try:
+            named = dict(means) if isinstance(means, Mapping) else dict(enumerate(means))
+        except TypeError:
+            raise InvalidInput("means", means, "give a sequence, or {name: mean}") from None
+        names = arm_names(tuple(named))
         object.__setattr__(self, "names", names)
-        object.__setattr__(self, "means", tuple(map(_mean, names, values)))
+        object.__setattr__(self, "means", tuple(_mean(name, named[name]) for name in names))
         object.__setattr__(self, "channels", arm_channels(channels, names))
 
     @property

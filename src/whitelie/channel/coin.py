@@ -24,7 +24,7 @@ def threshold(probability: float) -> int:
     >>> threshold(0.75) == 3 * 2**62, threshold(1e-30), threshold(0.0), threshold(1.0) == 2**64
     (True, 1, 0, True)
     """
-    scaled = Fraction(probability) * ONE
+    scaled = probability * 2.0**64  # exact: only the exponent changes
     return math.ceil(scaled) if probability < 0.5 else math.floor(scaled)
 
 
@@ -58,7 +58,7 @@ def truth_probability(epsilon: float) -> float:
     This is e^ε / (1 + e^ε), rounded toward ½: the exact epsilon of the coin never exceeds the
     nominal one. Doubles end at 1 − 2^-53, so no coin is less private than epsilon = 36.7.
     """
-    p = min(1 / (1 + math.exp(-epsilon)), LARGEST_BELOW_ONE)
+    p = min(1 / (1 + math.exp(-epsilon)) + 2.0**-51, LARGEST_BELOW_ONE)
     with decimal.localcontext(prec=60):
         # e^50 exceeds the odds of LARGEST_BELOW_ONE, so capping there changes nothing.
         largest_odds = decimal.Decimal(min(epsilon, 50.0)).exp().next_minus()

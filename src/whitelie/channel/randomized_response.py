@@ -43,8 +43,7 @@ class RandomizedResponse:
         for field in ("p00", "p11"):
             given = probability(field, getattr(self, field))
             object.__setattr__(self, field, coin.threshold(given) / coin.ONE)
-        zero, one = self.thresholds
-        if zero == one:
+        if self.p00 + self.p11 == 1:
             raise InvalidInput(
                 "p00 + p11",
                 self.p00 + self.p11,

@@ -13,15 +13,15 @@ def beta(a: float, b: float, seed: int) -> float:
     If a or b is 1 the distribution function is inverted; otherwise algorithm BB of Cheng (1978),
     rejection from a log-logistic envelope, with uniforms from the seed's own stream.
     """
+    draw = 0
     if a == 1:
-        return -math.expm1(math.log(uniform(word(seed, 0))) / b)
+        return -math.expm1(math.log(uniform(word(seed, draw))) / b)
     if b == 1:
-        return math.exp(math.log(uniform(word(seed, 0))) / a)
+        return math.exp(math.log(uniform(word(seed, draw))) / a)
     low, high = min(a, b), max(a, b)
     total = a + b
     rate = math.sqrt((total - 2) / (2 * a * b - total))
     gamma = low + 1 / rate
-    draw = 0
     while True:
         u1, u2 = uniform(word(seed, draw)), uniform(word(seed, draw + 1))
         draw += 2
