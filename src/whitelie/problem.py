@@ -64,6 +64,7 @@ class Problem:
         self, means: Sequence[float] | Mapping[Any, float], channels: Channels = IDENTITY
     ) -> None:
         try:
+            named: dict[Hashable, float]
             named = dict(means) if isinstance(means, Mapping) else dict(enumerate(means))
         except TypeError:
             raise InvalidInput("means", means, "give a sequence, or {name: mean}") from None

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from whitelie.kernel.jit import jit
 from whitelie.kernel.words import uniform, word
 
@@ -13,11 +15,10 @@ def beta(a: float, b: float, seed: int) -> float:
     If a or b is 1 the distribution function is inverted; otherwise algorithm BB of Cheng (1978),
     rejection from a log-logistic envelope, with uniforms from the seed's own stream.
     """
-    draw = 0
-    if a == 1:
-        return -math.expm1(math.log(uniform(word(seed, draw))) / b)
-    if b == 1:
-        return math.exp(math.log(uniform(word(seed, draw))) / a)
+    draw = np.int64(0)  # not a literal, for which `word` would be compiled once more
+    if a == 1 or b == 1:
+        exponential = -math.log(uniform(word(seed, draw)))
+        return -math.expm1(-exponential / b) if a == 1 else math.exp(-exponential / a)
     low, high = min(a, b), max(a, b)
     total = a + b
     rate = math.sqrt((total - 2) / (2 * a * b - total))

@@ -16,7 +16,7 @@ GAMMA = 0x9E3779B97F4A7C15
 
 
 @jit
-def word(key: int | np.uint64, index: int) -> int:
+def word(key: int | np.uint64, index: int | np.int64) -> int:
     """Return word number `index` under a key."""
     z = (int(np.uint64(key)) + int(np.uint64(index)) * GAMMA + GAMMA) & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
