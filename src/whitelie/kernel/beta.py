@@ -5,11 +5,11 @@ import math
 import numpy as np
 
 from whitelie.kernel.jit import jit
-from whitelie.kernel.words import uniform, word
+from whitelie.kernel.words import Word, uniform, word
 
 
 @jit
-def beta(a: float, b: float, seed: int) -> float:
+def beta(a: float, b: float, seed: Word) -> float:
     """Return a draw from Beta(a, b) for a, b ≥ 1, a pure function of the seed word.
 
     If a or b is 1 the distribution function is inverted; otherwise algorithm BB of Cheng (1978),

@@ -12,7 +12,7 @@ from whitelie.kernel.arms import Arms, Array, reward_at
 from whitelie.kernel.beta import beta
 from whitelie.kernel.divergence import upper_end
 from whitelie.kernel.jit import jit
-from whitelie.kernel.words import word
+from whitelie.kernel.words import Word, word
 from whitelie.policy import KLUCB, TS, UCB, UCB1, Policy
 
 KL_UCB_RULE, UCB_RULE, TS_RULE = range(3)
@@ -84,7 +84,7 @@ def index(rule: Rule, arms: Arms, state: State, k: int, f: float) -> float:
 
 
 @jit
-def sample(arms: Arms, state: State, k: int, seed: int) -> float:
+def sample(arms: Arms, state: State, k: int, seed: Word) -> float:
     """Return TS-CF's value of arm k: g^-1(θ) with θ drawn from Beta(S + 1, N − S + 1)."""
     failures = state.pulls[k] - state.successes[k]
     successes = state.successes[k]
@@ -118,9 +118,7 @@ def choose(rule: Rule, arms: Arms, state: State, words: Array) -> int:
 
 
 @jit
-def decide(
-    rule: Rule, arms: Arms, state: State, key: np.uint64, number: int, chosen: Array
-) -> None:
+def decide(rule: Rule, arms: Arms, state: State, key: Word, number: int, chosen: Array) -> None:
     """Fill `chosen` with decisions number, number + 1, …; each is pending for those after it.
 
     The word of an arm in a decision is word(word(key, decision number), arm).

@@ -14,9 +14,12 @@ from whitelie.kernel.jit import jit
 MASK = 0xFFFFFFFFFFFFFFFF
 GAMMA = 0x9E3779B97F4A7C15
 
+Word = int | np.uint64
+"""64 random bits: an unsigned integer when compiled, a plain one when not."""
+
 
 @jit
-def word(key: int | np.uint64, index: int | np.int64) -> int:
+def word(key: Word, index: int | np.int64) -> Word:
     """Return word number `index` under a key."""
     z = (int(np.uint64(key)) + int(np.uint64(index)) * GAMMA + GAMMA) & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
@@ -25,6 +28,6 @@ def word(key: int | np.uint64, index: int | np.int64) -> int:
 
 
 @jit
-def uniform(word: int) -> float:
+def uniform(word: Word) -> float:
     """Return a number strictly inside (0, 1): the middle of one of 2^53 cells."""
     return (float(int(np.uint64(word)) >> 11) + 0.5) * 2.0**-53
