@@ -120,7 +120,9 @@ def test_arms_come_and_go() -> None:
     estimates = bandit.estimates()
     assert estimates["a"].retired
     assert estimates["a"].probability_best == 0
-    assert Bandit.from_json(bandit.to_json()).arms == ("b", "c")
+    copy = Bandit.from_json(bandit.to_json())
+    assert copy.arms == ("b", "c")
+    assert copy.channels == {"a": NOISY, "b": NOISY, "c": CLEAR}
 
 
 def test_repr_says_what_it_is() -> None:

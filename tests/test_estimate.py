@@ -107,6 +107,8 @@ def test_feedback_that_the_channel_cannot_produce_is_flagged() -> None:
     bandit = Bandit(list(counts), NOISY, seed=1, counts=counts)
     flags = {name: row.misspecified for name, row in bandit.estimates().items()}
     assert flags == {"possible": False, "high": True, "low": True, "few": False}
+    assert bandit.estimates()["high"].lower == 0, "impossible feedback says nothing about rewards"
+    assert bandit.estimates()["high"].upper == 1
 
 
 def test_an_honest_channel_at_its_edge_is_rarely_flagged() -> None:

@@ -84,6 +84,11 @@ class Bandit:
         return self._policy
 
     @property
+    def channels(self) -> dict[Hashable, Channel]:
+        """Per arm, retired ones too: the channel through which devices report."""
+        return dict(zip(self._positions, self._channels, strict=True))
+
+    @property
     def counts(self) -> dict[Hashable, tuple[int, int]]:
         """Per arm, retired ones too: how many feedbacks came, and how many of them were 1."""
         return {
@@ -116,6 +121,7 @@ class Bandit:
     def update(self, arm: Any, feedback: Any) -> None:
         """Add the feedback, 0 or 1, of one arm; or a list of arms and the list of their feedbacks.
 
+        A tuple is a name, like any other hashable; lists and arrays are batches.
         Nothing is added if anything is wrong. Late feedback of a retired arm is welcome.
         """
         if not isinstance(arm, list | np.ndarray):

@@ -38,19 +38,26 @@ class Estimate:
 def reward_interval(
     channel: Channel, pulls: int, successes: int, alpha: float = ALPHA
 ) -> tuple[float, float]:
-    """Return the interval of mean rewards that is valid under continuous looking, in [0, 1]."""
-    ends = [
-        min(max(channel.mean_reward(end), 0.0), 1.0)
-        for end in feedback_interval(pulls, successes, alpha)
-    ]
+    """Return the interval of mean rewards that is valid under continuous looking.
+
+    It is the part of [0, 1] whose feedback the counts do not reject; all of it if they reject
+    everything the channel can produce, since then they say nothing about rewards.
+    """
+    interval = feedback_interval(pulls, successes, alpha)
+    if _misses_image(channel, interval):
+        return 0.0, 1.0
+    ends = [min(max(channel.mean_reward(end), 0.0), 1.0) for end in interval]
     return min(ends), max(ends)
 
 
 def is_misspecified(channel: Channel, pulls: int, successes: int) -> bool:
     """Whether the 99.9 % interval of the mean feedback misses all that the channel can produce."""
-    lower, upper = feedback_interval(pulls, successes, MISSPECIFICATION_ALPHA)
+    return _misses_image(channel, feedback_interval(pulls, successes, MISSPECIFICATION_ALPHA))
+
+
+def _misses_image(channel: Channel, interval: tuple[float, float]) -> bool:
     low, high = sorted((channel.mean_feedback(0.0), channel.mean_feedback(1.0)))
-    return upper < low or lower > high
+    return interval[1] < low or interval[0] > high
 
 
 def probabilities_best(channels: Sequence[Channel], pulls: Array, successes: Array) -> Array:

@@ -72,7 +72,7 @@ def flip(zero: int, one: int, reward: float, randbits: RandomBits) -> int:
 
     The reward counts in whole 2^-64ths too (exact for doubles from 2^-12 up), so 128 bits decide
     exactly, and for a reward of 0 or 1 the upper 64 bits alone. The draw comes before the reward
-    is looked at, and no branch depends on it.
+    is looked at, and no branch here depends on it.
     """
     word = randbits(128)
-    return int(word < zero * ONE + threshold(reward) * (one - zero))
+    return int(word < zero * ONE + int(reward * 2.0**64) * (one - zero))

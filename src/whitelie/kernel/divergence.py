@@ -9,17 +9,16 @@ from whitelie.kernel.jit import jit
 def divergence(x: float, y: float) -> float:
     """Return d(x, y) = x·ln(x/y) + (1 − x)·ln((1 − x)/(1 − y)) (the paper, eq. 4).
 
-    0·ln 0 is 0, and d is infinite where y excludes what x allows.
+    0·ln 0 is 0, and d is infinite where y excludes what x allows. Written with δ = y − x as
+    −x·ln(1 + δ/x) − (1 − x)·ln(1 − δ/(1 − x)), so that near y = x little cancels.
     """
+    if (y <= 0 and x > 0) or (y >= 1 and x < 1):
+        return math.inf
     result = 0.0
     if x > 0:
-        if y <= 0:
-            return math.inf
-        result += x * math.log(x / y)
+        result -= x * math.log1p((y - x) / x)
     if x < 1:
-        if y >= 1:
-            return math.inf
-        result += (1 - x) * math.log((1 - x) / (1 - y))
+        result -= (1 - x) * math.log1p((x - y) / (1 - x))
     return max(result, 0.0)
 
 

@@ -1,0 +1,230 @@
+"""The index policies and the interval by their definitions: slow, plain, only for tests.
+
+Nothing here mirrors, linearises or takes a Newton step: a largest q is found by halving, and a
+decreasing channel is followed downwards, as the paper writes it. Divergences and logarithms of
+factorials are 40-digit decimals. In doubles the textbook formulas lose half of their digits near
+d = 0, where every index of a well-known arm lies, and all of them at 10^12 pulls.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+
+from whitelie.channel import IDENTITY, Channel, RandomizedResponse
+from whitelie.policy import KLUCB, UCB, UCB1
+
+IndexPolicy = KLUCB | UCB | UCB1
+
+MANY_DIGITS = Context(prec=40)
+HALF = Fraction(1, 2)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """All that a decision knows of one arm."""
+
+    channel: Channel
+    pulls: int
+    successes: int
+    pending: int = 0
+    available: bool = True
+    word: int = 0
+
+
+def choose(policy: IndexPolicy, arms: Sequence[Arm]) -> int:
+    """Argmax of the index over available arms, after a first pull of each; the word settles ties.
+
+    Time is the number of feedbacks received from all arms, available or not.
+    """
+    available = [k for k, arm in enumerate(arms) if arm.available]
+    untouched = [k for k in available if arms[k].pulls + arms[k].pending == 0]
+    if untouched:
+        return max(untouched, key=lambda k: arms[k].word)
+    t = sum(arm.pulls for arm in arms)
+    return max(available, key=lambda k: (index(policy, arms, k, t), arms[k].word))
+
+
+def index(policy: IndexPolicy, arms: Sequence[Arm], k: int, t: int) -> float:
+    """The index of arm k; a wrapped policy's is on the scale common to all arms.
+
+    kl-UCB-CF: max{q : n·d(λ̂, g(q)) ≤ f(t)}; UCB-CF: g^-1(λ̂ ± sqrt(f(t)/(2n))), minus for a
+    decreasing g; UCB1: mean + sqrt(2·ln t/n). Here n counts pending decisions too.
+    """
+    arm = arms[k]
+    n = arm.pulls + arm.pending
+    mean, channel = mean_feedback(arm), arm.channel
+    if policy.feedback != "corrected":
+        channel = IDENTITY
+    if policy.feedback == "wrapped":
+        mean = wrapped_mean(arms, k)
+    if isinstance(policy, UCB1):
+        return float(mean) + math.sqrt(2 * log_or_zero(t) / n)
+    f = exploration(policy, t)
+    if isinstance(policy, UCB):
+        width = math.sqrt(f / (2 * n))
+        return channel.mean_reward(float(mean) + (width if channel.increasing else -width))
+    if policy.domain == "extended" and isinstance(channel, RandomizedResponse):
+        return largest_reward_on_the_line(channel, mean, n, f)
+    return largest_reward_in_unit(channel, mean, n, f)
+
+
+def exploration(policy: KLUCB | UCB, t: int) -> float:
+    """f(t) = max(0, ln t + c·ln max(1, ln t)), and 0 before the first feedback."""
+    return max(0.0, log_or_zero(t) + policy.c * math.log(max(1.0, log_or_zero(t))))
+
+
+def log_or_zero(t: int) -> float:
+    """ln t, and 0 before the first feedback."""
+    return math.log(t) if t else 0.0
+
+
+def mean_feedback(arm: Arm) -> Fraction:
+    """λ̂ = S/N, and ½ while all decisions are pending."""
+    return Fraction(arm.successes, arm.pulls) if arm.pulls else HALF
+
+
+def wrapped_mean(arms: Sequence[Arm], k: int) -> Fraction:
+    """The mean of g_k^-1(feedback), on the scale where the values of all arms just fill [0, 1]."""
+    values = [inverted_bit(arm.channel, bit) for arm in arms for bit in (0, 1)]
+    lowest, highest = min(values), max(values)
+    share_of_ones = mean_feedback(arms[k])
+    zero, one = (inverted_bit(arms[k].channel, bit) for bit in (0, 1))
+    mean = (1 - share_of_ones) * zero + share_of_ones * one
+    return (mean - lowest) / (highest - lowest)
+
+
+def inverted_bit(channel: Channel, bit: int) -> Fraction:
+    """g^-1(bit), exactly, for g(x) = (1 − p00)·(1 − x) + p11·x."""
+    assert isinstance(channel, RandomizedResponse)
+    p00, p11 = Fraction(channel.p00), Fraction(channel.p11)
+    return (bit - (1 - p00)) / (p00 + p11 - 1)
+
+
+def largest_reward_on_the_line(
+    channel: RandomizedResponse, mean: Fraction, n: int, f: float
+) -> float:
+    """max{q ∈ ℝ : n·d(λ̂, g(q)) ≤ f}; it holds q = g^-1(λ̂) and ends before g(q) leaves [0, 1]."""
+
+    def allowed(q: float) -> bool:
+        return n * divergence(mean, channel.mean_feedback(q)) <= f
+
+    start = channel.mean_reward(float(mean))
+    step = 1.0
+    while allowed(start + step):
+        step *= 2
+    return last_where(allowed, start, start + step)
+
+
+def largest_reward_in_unit(channel: Channel, mean: Fraction, n: int, f: float) -> float:
+    """max{q ∈ [0, 1] : n·d(λ̂, g(q)) ≤ f}, or the end point nearest to it when there is none.
+
+    d(λ̂, g(q)) falls until g(q) is as near to λ̂ as it gets, and rises from there: the set is an
+    interval around that q, or empty, and in that case that q is an end point of [0, 1].
+    """
+
+    def allowed(q: float) -> bool:
+        return n * divergence(mean, channel.mean_feedback(q)) <= f
+
+    if allowed(1.0):
+        return 1.0
+    return last_where(allowed, reward_nearest(channel, mean), 1.0)
+
+
+def reward_nearest(channel: Channel, mean: Fraction) -> float:
+    """The q ∈ [0, 1] whose g(q) is nearest to the mean."""
+    at_zero, at_one = channel.mean_feedback(0.0), channel.mean_feedback(1.0)
+    if not min(at_zero, at_one) < mean < max(at_zero, at_one):
+        return 0.0 if abs(at_zero - mean) < abs(at_one - mean) else 1.0
+    if at_zero < at_one:
+        return last_where(lambda q: channel.mean_feedback(q) <= mean, 0.0, 1.0)
+    return last_where(lambda q: channel.mean_feedback(q) >= mean, 0.0, 1.0)
+
+
+def last_where(condition: Callable[[float], bool], low: float, high: float) -> float:
+    """Where the condition, true at low and false at high, changes; low if it never holds."""
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):  # no double lies between them
+            break
+        if condition(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def divergence(x: Fraction | float, y: float) -> Decimal:
+    """d(x, y) = x·ln(x/y) + (1 − x)·ln((1 − x)/(1 − y)), with 0·ln 0 = 0.
+
+    It is infinite where y is no probability, or excludes what x allows.
+    """
+    if not 0 <= y <= 1:
+        return Decimal("inf")
+    with localcontext(MANY_DIGITS):
+        p, q = decimal_of(x), decimal_of(y)
+        return information(p, q) + information(1 - p, 1 - q)
+
+
+def information(p: Decimal, q: Decimal) -> Decimal:
+    """p·ln(p/q) of two probabilities."""
+    if p == 0:
+        return Decimal(0)
+    return p * (p / q).ln() if q else Decimal("inf")
+
+
+def decimal_of(number: Fraction | float) -> Decimal:
+    """The same number in decimals, to as many digits as the context asks."""
+    exact = Fraction(number)
+    return Decimal(exact.numerator) / Decimal(exact.denominator)
+
+
+def upper_end(mean: Fraction | float, budget: float) -> float:
+    """max{q ∈ [0, 1] : d(mean, q) ≤ budget}."""
+    allowance = Decimal(budget)
+    if divergence(mean, 1.0) <= allowance:
+        return 1.0
+    return last_where(lambda q: divergence(mean, q) <= allowance, float(mean), 1.0)
+
+
+def lower_end(mean: Fraction | float, budget: float) -> float:
+    """min{q ∈ [0, 1] : d(mean, q) ≤ budget}."""
+    allowance = Decimal(budget)
+    if divergence(mean, 0.0) <= allowance:
+        return 0.0
+    return last_where(lambda q: divergence(mean, q) <= allowance, float(mean), 0.0)
+
+
+def interval(pulls: int, successes: int, alpha: float) -> tuple[float, float]:
+    """{q : N·d(λ̂, q) ≤ ln(1/α) + S·ln λ̂ + (N − S)·ln(1 − λ̂) − ln B(S + 1, N − S + 1)}."""
+    if pulls == 0:
+        return 0.0, 1.0
+    failures = pulls - successes
+    with localcontext(MANY_DIGITS):
+        log_beta = log_factorial(successes) + log_factorial(failures) - log_factorial(pulls + 1)
+        likeliest = count_log_share(successes, pulls) + count_log_share(failures, pulls)
+        budget = -decimal_of(alpha).ln() + likeliest - log_beta
+    mean = Fraction(successes, pulls)
+
+    def allowed(q: float) -> bool:
+        return pulls * divergence(mean, q) <= budget
+
+    low = 0.0 if allowed(0.0) else last_where(allowed, float(mean), 0.0)
+    high = 1.0 if allowed(1.0) else last_where(allowed, float(mean), 1.0)
+    return low, high
+
+
+def count_log_share(count: int, total: int) -> Decimal:
+    """count·ln(count/total), 0 for no count."""
+    return count * (Decimal(count) / Decimal(total)).ln() if count else Decimal(0)
+
+
+def log_factorial(n: int) -> Decimal:
+    """ln n!, by multiplication or, for large n, by Stirling's series (rest below 1e-35)."""
+    if n <= 1000:
+        return Decimal(math.factorial(n)).ln()
+    x = Decimal(n)
+    tau = Decimal("6.283185307179586476925286766559005768394338798750")
+    series = 1 / (12 * x) - 1 / (360 * x**3) + 1 / (1260 * x**5) - 1 / (1680 * x**7)
+    return (x * tau).ln() / 2 + x * x.ln() - x + series + 1 / (1188 * x**9)
