@@ -22,6 +22,7 @@ lint: $(READY)
 	$(RUN)lint-imports
 
 bench: $(READY)
+	$(RUN)python -m pip install --quiet --editable ".[dev,bench]"
 	$(RUN)python benchmarks/bench.py
 
 clean:
