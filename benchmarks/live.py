@@ -67,7 +67,10 @@ def table() -> str:
     rows += [
         (
             "river Thompson sampling",
-            [peer(river_bandit.ThompsonSampling(reward_obj=Beta(), seed=1), arms) for arms in sizes],
+            [
+                peer(river_bandit.ThompsonSampling(reward_obj=Beta(), seed=1), arms)
+                for arms in sizes
+            ],
         ),
         ("river UCB", [peer(river_bandit.UCB(delta=1, seed=1), arms) for arms in sizes]),
     ]

@@ -125,13 +125,16 @@ class Bandit:
         Nothing is added if anything is wrong. Late feedback of a retired arm is welcome.
         """
         if not isinstance(arm, list | np.ndarray):
-            arm, feedback = [arm], [feedback]
+            position, one = self._position(arm), _bit(feedback)
+            self._pulls[position] += 1
+            self._successes[position] += one
+            return
         if not isinstance(feedback, list | tuple | np.ndarray) or len(arm) != len(feedback):
             raise InvalidInput(
                 "feedback", feedback, f"give one feedback for each of {len(arm)} arms"
             )
-        positions = [self._position(name) for name in arm]
-        ones = np.array([_bit(value) for value in feedback], dtype=np.int64)
+        positions = np.array([self._position(name) for name in arm], dtype=np.int64)
+        ones = [_bit(value) for value in feedback]
         np.add.at(self._pulls, positions, 1)
         np.add.at(self._successes, positions, ones)
 

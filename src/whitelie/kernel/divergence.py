@@ -6,19 +6,26 @@ from whitelie.kernel.jit import jit
 
 
 @jit
+def log_ratio(p: float, q: float, difference: float) -> float:
+    """Return ln(p/q), where difference = q − p, without cancellation near q = p."""
+    if 2 * difference > -p:
+        return -math.log1p(difference / p)
+    return math.log(p / q)
+
+
+@jit
 def divergence(x: float, y: float) -> float:
     """Return d(x, y) = x·ln(x/y) + (1 − x)·ln((1 − x)/(1 − y)) (the paper, eq. 4).
 
-    0·ln 0 is 0, and d is infinite where y excludes what x allows. Written with δ = y − x as
-    −x·ln(1 + δ/x) − (1 − x)·ln(1 − δ/(1 − x)), so that near y = x little cancels.
+    0·ln 0 is 0, and d is infinite where y excludes what x allows.
     """
     if (y <= 0 and x > 0) or (y >= 1 and x < 1):
         return math.inf
     result = 0.0
     if x > 0:
-        result -= x * math.log1p((y - x) / x)
+        result += x * log_ratio(x, y, y - x)
     if x < 1:
-        result -= (1 - x) * math.log1p((x - y) / (1 - x))
+        result += (1 - x) * log_ratio(1 - x, 1 - y, x - y)
     return max(result, 0.0)
 
 

@@ -21,7 +21,11 @@ def log_largest_probability(pulls: int, successes: int) -> float:
     failures = pulls - successes
     if successes == 0 or failures == 0:
         return 0.0
-    errors = stirling_error(pulls) - stirling_error(successes) - stirling_error(failures)
+    errors = (
+        stirling_error(float(pulls))
+        - stirling_error(float(successes))
+        - stirling_error(float(failures))
+    )
     return errors + 0.5 * math.log(pulls / (2 * math.pi * successes * failures))
 
 
