@@ -63,6 +63,14 @@ def exploration(rule: Rule, t: int) -> float:
 
 
 @jit
+def optimistic(rule: Rule, mean: float, budget: float) -> float:
+    """Return the upper confidence end of a mean, with budget = f/N: kl-UCB's or UCB's."""
+    if rule.code == KL_UCB_RULE:
+        return upper_end(mean, budget)
+    return mean + math.sqrt(budget / 2)
+
+
+@jit
 def index(rule: Rule, arms: Arms, state: State, k: int, f: float) -> float:
     """Return the upper confidence index of arm k, on the scale of rewards.
 
@@ -74,12 +82,7 @@ def index(rule: Rule, arms: Arms, state: State, k: int, f: float) -> float:
     successes = pulls - state.successes[k] if arms.mirrored[k] else state.successes[k]
     rate = successes / pulls if pulls > 0 else 0.5
     mean = arms.offset[k] + arms.scale[k] * rate
-    budget = f / (pulls + state.pending[k])
-    if rule.code == KL_UCB_RULE:
-        level = upper_end(mean, budget)
-    else:
-        level = mean + math.sqrt(budget / 2)
-    reward = reward_at(arms, k, level)
+    reward = reward_at(arms, k, optimistic(rule, mean, f / (pulls + state.pending[k])))
     return min(max(reward, 0.0), 1.0) if rule.unit else reward
 
 
@@ -118,16 +121,19 @@ def choose(rule: Rule, arms: Arms, state: State, words: Array) -> int:
 
 
 @jit
-def decide(rule: Rule, arms: Arms, state: State, key: Word, number: int, chosen: Array) -> None:
-    """Fill `chosen` with decisions number, number + 1, …; each is pending for those after it.
+def fill_words(key: Word, number: int, words: Array) -> None:
+    """Fill in the random words of one decision: of arm k, word(word(key, number), k)."""
+    decision_key = word(key, number)
+    for k in range(len(words)):
+        words[k] = word(decision_key, k)
 
-    The word of an arm in a decision is word(word(key, decision number), arm).
-    """
+
+@jit
+def decide(rule: Rule, arms: Arms, state: State, key: Word, number: int, chosen: Array) -> None:
+    """Fill `chosen` with decisions number, number + 1, …; each is pending for those after it."""
     words = np.empty(len(state.pulls), dtype=np.uint64)
     for i in range(len(chosen)):
-        decision_key = word(key, number + i)
-        for k in range(len(words)):
-            words[k] = word(decision_key, k)
+        fill_words(key, number + i, words)
         arm = choose(rule, arms, state, words)
         state.pending[arm] += 1
         chosen[i] = arm

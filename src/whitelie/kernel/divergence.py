@@ -33,8 +33,9 @@ def divergence(x: float, y: float) -> float:
 def upper_end(mean: float, budget: float) -> float:
     """Return max{q ∈ [0, 1] : d(mean, q) ≤ budget}.
 
-    Newton's method on the excess δ = q − mean. d is convex and increasing there, so from a start
-    at or above the root every iterate stays above it, and the steps shrink to rounding.
+    Newton's method on the excess δ = q − mean, from δ = sqrt(2v·budget) + ⅔·(1 − 2·mean)·budget,
+    v = mean·(1 − mean): the root of d's expansion to third order. d is convex and increasing
+    there, so after one step every iterate stays above the root and the steps shrink to rounding.
     """
     if mean >= 1:
         return 1.0
@@ -44,20 +45,22 @@ def upper_end(mean: float, budget: float) -> float:
         return -math.expm1(-budget)
     rest = 1 - mean
     # Upper bounds on the root: Pinsker's, and d(mean, q) ≥ mean·ln mean + rest·ln(rest/(1 − q)).
-    excess = min(
-        math.sqrt(budget / 2),
-        rest * -math.expm1((mean * math.log(mean) - budget) / rest),
-    )
+    ceiling = math.sqrt(budget / 2)
+    if ceiling >= 0.5 * rest:
+        ceiling = min(ceiling, rest * -math.expm1((mean * math.log(mean) - budget) / rest))
+    excess = math.sqrt(2 * mean * rest * budget) + (2 / 3) * (1 - 2 * mean) * budget
+    if not 0.1 * ceiling < excess < ceiling:
+        excess = ceiling
     for _ in range(100):
         if excess >= rest:
             return 1.0
         value = -mean * math.log1p(excess / mean) - rest * math.log1p(-excess / rest)
         slope = excess / ((mean + excess) * (rest - excess))
         step = (value - budget) / slope
-        excess -= step
-        if step <= 1e-16 * excess or step <= 1e-17:
+        excess = min(excess - step, ceiling)
+        if abs(step) <= 1e-15 * excess:
             break
-    return mean + max(excess, 0.0)
+    return mean + excess
 
 
 @jit

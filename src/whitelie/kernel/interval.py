@@ -16,16 +16,12 @@ def stirling_error(n: float) -> float:
 
 
 @jit
-def log_largest_probability(pulls: int, successes: int) -> float:
+def log_largest_probability(pulls: float, successes: float) -> float:
     """Return ln P(S successes of N) under the success rate S/N (Loader's form, 2000)."""
     failures = pulls - successes
     if successes == 0 or failures == 0:
         return 0.0
-    errors = (
-        stirling_error(float(pulls))
-        - stirling_error(float(successes))
-        - stirling_error(float(failures))
-    )
+    errors = stirling_error(pulls) - stirling_error(successes) - stirling_error(failures)
     return errors + 0.5 * math.log(pulls / (2 * math.pi * successes * failures))
 
 
@@ -40,6 +36,7 @@ def feedback_interval(pulls: int, successes: int, alpha: float) -> tuple[float, 
     """
     if pulls == 0:
         return 0.0, 1.0
-    radius = -math.log(alpha) + math.log1p(pulls) + log_largest_probability(pulls, successes)
+    largest = log_largest_probability(float(pulls), float(successes))
+    radius = -math.log(alpha) + math.log1p(pulls) + largest
     budget = radius / pulls
     return lower_end(successes / pulls, budget), upper_end(successes / pulls, budget)

@@ -1,0 +1,76 @@
+"""One replicate of DP-UCB-INT (Tossou and Dimitrakakis, 2016, Algorithm 3): for comparison.
+
+After `period` sweeps over all arms, an arm whose number of pulls n is a multiple of the period
+releases x = mean reward + Laplace(n^-(1 − v/2)) + sqrt(2·ln t / n); the others keep their last x.
+The arm with the largest x is pulled. Noise is drawn once per release, or anew in every round.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from whitelie.kernel.arms import Array
+from whitelie.kernel.game import NOISE, bit, streams_of, thresholds
+from whitelie.kernel.jit import jit
+from whitelie.kernel.words import Word, uniform, word
+from whitelie.policy import DPUCBInt
+from whitelie.problem import Problem
+
+
+class ReleaseGame(NamedTuple):
+    """DP-UCB-INT on a problem; it sees the rewards themselves."""
+
+    period: int
+    v: float
+    every_round: bool
+    thresholds: Array
+
+
+def release_game_of(policy: DPUCBInt, problem: Problem, horizon: int) -> ReleaseGame:
+    """Return the game that DP-UCB-INT plays up to the horizon."""
+    every_round = policy.noise == "every round"
+    period = policy.period(horizon)
+    return ReleaseGame(period, float(policy.v), every_round, thresholds(np.array(problem.means)))
+
+
+@jit
+def laplace(word: Word) -> float:
+    """Return a draw from the standard Laplace distribution, from one word."""
+    u = uniform(word) - 0.5
+    return -math.copysign(math.log1p(-2 * abs(u)), u)
+
+
+@jit
+def run_dp_ucb_int(game: ReleaseGame, seed: Word, replicate: int, checkpoints: Array) -> Array:
+    """Return how often each arm (column) was pulled by each checkpoint (row)."""
+    size = len(game.thresholds)
+    history = np.empty((len(checkpoints), size), dtype=np.int32)
+    arm_keys = streams_of(seed, replicate, size).arm_keys
+    noise_key = word(word(seed, replicate), NOISE)
+    pulls, rewards = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    noisy_mean, released = np.zeros(size), np.zeros(size)
+    t = 0
+    for c in range(len(checkpoints)):
+        while t < checkpoints[c]:
+            best = t % size
+            if t >= game.period * size:
+                bonus = 2 * math.log(t)
+                for k in range(size):
+                    n = pulls[k]
+                    if n % game.period == 0:
+                        if game.every_round:
+                            noise = laplace(word(word(noise_key, k), t))
+                            noisy_mean[k] = rewards[k] / n + noise * n ** (game.v / 2 - 1)
+                        released[k] = noisy_mean[k] + math.sqrt(bonus / n)
+                    if released[k] > released[best]:
+                        best = k
+            rewards[best] += bit(arm_keys[best], pulls[best], game.thresholds[best])
+            pulls[best] += 1
+            n = pulls[best]
+            if n % game.period == 0:
+                noise = laplace(word(word(noise_key, best), n))
+                noisy_mean[best] = rewards[best] / n + noise * n ** (game.v / 2 - 1)
+            t += 1
+        history[c] = pulls
+    return history

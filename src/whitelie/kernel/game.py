@@ -1,0 +1,92 @@
+"""What a replicate plays: the rule, the arms as it reads them, and where its bits come from.
+
+Every random word is a pure function of (seed, replicate, place). Feedback number s of an arm is the
+same for every policy, so policies are compared on common random numbers, and runs can be cut,
+resumed and spread over threads anywhere.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from whitelie.kernel.arms import Arms, Array, pack
+from whitelie.kernel.choice import Rule, State, rule_of
+from whitelie.kernel.jit import jit
+from whitelie.kernel.words import Word, word
+from whitelie.policy import Policy
+from whitelie.problem import Problem
+
+DECISIONS, FEEDBACK, NOISE = range(3)
+LARGEST_TABLE = 1 << 20
+
+
+class Game(NamedTuple):
+    """A policy on a problem; P(bit = 1) in 2^-63ths, and the table of `growth_table`."""
+
+    rule: Rule
+    arms: Arms
+    thresholds: Array
+    growth: Array
+
+
+class Streams(NamedTuple):
+    """The keys of one replicate: of its decisions, and of each arm's bits."""
+
+    decision_key: Word
+    arm_keys: Array
+
+
+def game_of(policy: Policy, problem: Problem, horizon: int) -> Game:
+    """Return the game; WR(TS) plays the rounded rewards, which are Bernoulli bits themselves.
+
+    WRAPPER's rescaled inverse value of a bit, rounded at random, is 1 with the probability
+    offset + scale·P(bit = 1). Thompson sampling on such bits is naive.
+    """
+    arms = pack(policy, problem.channels)
+    means = np.array(problem.feedback_means)
+    if policy.label == "WR(TS)":
+        means = arms.offset + arms.scale * means
+        arms = arms._replace(offset=np.zeros(len(means)), scale=np.ones(len(means)))
+    return Game(rule_of(policy), arms, thresholds(means), growth_table(horizon))
+
+
+def thresholds(probabilities: Array) -> Array:
+    """Return each probability in 2^-63ths, so that 0 is never and 1 always drawn."""
+    return np.array([round(p * 2.0**63) for p in probabilities], dtype=np.uint64)
+
+
+def growth_table(horizon: int) -> Array:
+    """Return (n + 1)·ln(n + 1) − n·ln n for n = 0, 1, …, up to the horizon or 2^20."""
+    n = np.arange(1, min(horizon + 1, LARGEST_TABLE), dtype=float)
+    return np.concatenate([[0.0], np.log(n) + (n + 1) * np.log1p(1 / n)])
+
+
+@jit
+def streams_of(seed: Word, replicate: int, size: int) -> Streams:
+    """Return the keys of a replicate."""
+    replicate_key = word(seed, replicate)
+    feedback_key = word(replicate_key, FEEDBACK)
+    arm_keys = np.empty(size, dtype=np.uint64)
+    for k in range(size):
+        arm_keys[k] = word(feedback_key, k)
+    return Streams(word(replicate_key, DECISIONS), arm_keys)
+
+
+@jit
+def bit(key: Word, number: int, threshold: Word) -> int:
+    """Return bit number `number` under a key: 1 with probability threshold / 2^63."""
+    return int(int(word(key, number)) >> 1 < int(threshold))
+
+
+@jit
+def new_state(size: int) -> State:
+    """Return the state before any feedback."""
+    zeros = np.zeros(size, dtype=np.int64)
+    return State(zeros, zeros.copy(), zeros.copy(), np.ones(size, dtype=np.bool_))
+
+
+@jit
+def pull(game: Game, streams: Streams, state: State, k: int) -> None:
+    """Pull arm k once and count its bit."""
+    state.successes[k] += bit(streams.arm_keys[k], state.pulls[k], game.thresholds[k])
+    state.pulls[k] += 1

@@ -1,0 +1,271 @@
+"""One replicate of Thompson sampling, fast: most draws need not be drawn.
+
+Fix levels v_1 > … > v_14 on the scale of rewards, with v_0 = ∞ and v_15 = −∞. For every arm k keep
+its tails q_k(m) = P(g_k^-1(θ_k) > v_m). One uniform number then says in which cell (v_{m+1}, v_m]
+the largest value lies, since P(max ≤ v_m) = Π_k (1 − q_k(m)), and nearly always only one arm can
+be there: it wins undrawn. Several arms in one cell are drawn from their posteriors truncated to
+it. This is the same distribution of choices as drawing all arms, without approximation.
+
+A pull changes the tails of one arm by the recurrences of the incomplete beta function: with
+h = x^a·(1 − x)^b / B(a, b), one more success raises the tail by h/a and multiplies h by
+x·(a + b)/a; one more failure lowers it by h/b and multiplies h by (1 − x)·(a + b)/b. The levels are
+laid anew when the counts have grown by a quarter, which also keeps rounding from accumulating.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from whitelie.kernel.arms import Array
+from whitelie.kernel.game import Game, bit, streams_of
+from whitelie.kernel.jit import jit
+from whitelie.kernel.truncated import Interval, draw_between, tail_and_step
+from whitelie.kernel.words import Word, uniform, word
+
+COLUMNS = 16
+# P(max ≤ v_m) that the levels aim at; any levels are right, these are quick.
+TARGETS = np.array(
+    [1, 0.995, 0.96, 0.9, 0.82, 0.73, 0.64, 0.54, 0.44, 0.34, 0.25, 0.16, 0.09, 0.03, 0.004, 0]
+)
+GRID = 48
+
+
+class Posterior(NamedTuple):
+    """Per arm: the parameters of Beta(a, b), the posterior of its mean feedback."""
+
+    a: Array
+    b: Array
+
+
+class Tails(NamedTuple):
+    """Per arm (row) and level (column): g(level) in [0, 1], the tail above it, and h there."""
+
+    point: Array
+    tail: Array
+    step: Array
+
+
+class Cell(NamedTuple):
+    """Where the largest value lies: between levels `number` + 1 and `number`.
+
+    With the arm in hand, and the word from which the decision is drawn.
+    """
+
+    number: int
+    hand: int
+    seed: Word
+
+
+@jit
+def lay_levels(game: Game, posterior: Posterior, levels: Array) -> None:
+    """Set the levels near the quantiles of the largest value, by a normal approximation."""
+    size = len(posterior.a)
+    mean, spread = np.empty(size), np.empty(size)
+    low, high = -math.inf, -math.inf
+    for k in range(size):
+        a, b = posterior.a[k], posterior.b[k]
+        n, slope = a + b, game.arms.slope[k]
+        mean[k] = (a / n - game.arms.intercept[k]) / slope
+        spread[k] = math.sqrt(a * b / (n + 1)) / (n * slope)
+        low = max(low, mean[k] - 3.5 * spread[k])
+        high = max(high, mean[k] + 4 * spread[k])
+    m = COLUMNS - 2
+    last_level, last = low, 0.0
+    for i in range(GRID):
+        level = low + (high - low) * i / (GRID - 1)
+        below = 1.0
+        for k in range(size):
+            below *= 0.5 * math.erfc((mean[k] - level) / (spread[k] * 1.4142135623730951))
+        while m > 0 and below >= TARGETS[m]:
+            share = (TARGETS[m] - last) / (below - last) if below > last else 1.0
+            levels[m] = last_level + share * (level - last_level)
+            m -= 1
+        last_level, last = level, below
+    while m > 0:
+        levels[m] = high
+        m -= 1
+
+
+@jit
+def lay_tails(game: Game, posterior: Posterior, levels: Array, tails: Tails) -> None:
+    """Compute every arm's tails at the levels from scratch."""
+    for k in range(len(posterior.a)):
+        a, b = posterior.a[k], posterior.b[k]
+        for m in range(1, COLUMNS - 1):
+            x = game.arms.intercept[k] + game.arms.slope[k] * levels[m]
+            x = min(max(x, 0.0), 1.0)
+            tails.point[k, m] = x
+            tails.tail[k, m], tails.step[k, m] = tail_and_step(a, b, x)
+        tails.point[k, 0], tails.tail[k, 0], tails.step[k, 0] = 1.0, 0.0, 0.0
+        last = COLUMNS - 1
+        tails.point[k, last], tails.tail[k, last], tails.step[k, last] = 0.0, 1.0, 0.0
+
+
+@jit
+def multiply_all(tails: Tails, below: Array) -> None:
+    """Set below[m] = P(all arms ≤ level m)."""
+    for m in range(COLUMNS):
+        below[m] = 1.0
+        for k in range(tails.tail.shape[0]):
+            below[m] *= 1 - tails.tail[k, m]
+
+
+@jit
+def set_aside(tails: Tails, below: Array, arm: int, others: Array) -> None:
+    """Set others[m] = P(all arms but one ≤ level m), from below[m] = P(all arms ≤ level m)."""
+    for m in range(COLUMNS):
+        own = 1 - tails.tail[arm, m]
+        if own > 1e-200:
+            others[m] = below[m] / own
+        else:
+            others[m] = 1.0
+            for k in range(tails.tail.shape[0]):
+                if k != arm:
+                    others[m] *= 1 - tails.tail[k, m]
+
+
+@jit
+def draw_value(game: Game, tails: Tails, posterior: Posterior, k: int, cell: Cell) -> float:
+    """Return a draw of arm k's reward, given that it lies in the cell."""
+    m = cell.number
+    interval = Interval(
+        tails.point[k, m + 1], tails.point[k, m], tails.tail[k, m + 1] - tails.tail[k, m]
+    )
+    seed = word(cell.seed, 2 * k + 2)
+    theta = draw_between(posterior.a[k], posterior.b[k], interval, seed)
+    return (theta - game.arms.intercept[k]) / game.arms.slope[k]
+
+
+@jit
+def choose_in_cell(
+    game: Game, tails: Tails, posterior: Posterior, others: Array, cell: Cell
+) -> int:
+    """Return the winner, given that another arm than the one in hand lies in the cell.
+
+    Each arm is there with its own probability, given that it is not above. The first of the others
+    is found from one uniform number, given that there is one. Only several are drawn.
+    """
+    m, seed = cell.number, cell.seed
+    target = uniform(word(seed, np.int64(0))) * (1 - others[m + 1] / others[m])
+    survival = 1.0
+    searching = True
+    found, best, best_value = 0, cell.hand, -math.inf
+    for k in range(len(posterior.a)):
+        inside = (tails.tail[k, m + 1] - tails.tail[k, m]) / (1 - tails.tail[k, m])
+        if k != cell.hand and searching:
+            share = survival * inside
+            present = target < share
+            searching = not present
+            target -= share
+            survival *= 1 - inside
+        else:
+            present = uniform(word(seed, 2 * k + 1)) < inside
+        if not present:
+            continue
+        found += 1
+        if found == 1:
+            best = k
+            continue
+        if found == 2:
+            best_value = draw_value(game, tails, posterior, best, cell)
+        value = draw_value(game, tails, posterior, k, cell)
+        if value > best_value:
+            best, best_value = k, value
+    return best
+
+
+@jit
+def raise_tails(tail: Array, step: Array, point: Array, a: float, b: float) -> None:
+    """Bring the tails in hand up to date with one more success."""
+    rise, factor = 1 / a, (a + b) / a
+    for m in range(COLUMNS):
+        tail[m] += step[m] * rise
+        step[m] *= point[m] * factor
+
+
+@jit
+def lower_tails(tail: Array, step: Array, point: Array, a: float, b: float) -> None:
+    """Bring the tails in hand up to date with one more failure."""
+    fall, factor = 1 / b, (a + b) / b
+    for m in range(COLUMNS):
+        tail[m] = max(tail[m] - step[m] * fall, 0.0)
+        step[m] *= (1 - point[m]) * factor
+
+
+@jit
+def cell_of(u: float, others: Array, tail: Array) -> int:
+    """Return the cell of the largest value: the last level that it is below with more than u."""
+    m = -1
+    for i in range(COLUMNS):
+        m += others[i] * (1 - tail[i]) > u
+    return min(m, COLUMNS - 2)
+
+
+@jit
+def take(tails: Tails, hand: Tails, k: int) -> None:
+    """Take arm k's tails in hand."""
+    for m in range(COLUMNS):
+        hand.point[m] = tails.point[k, m]
+        hand.tail[m] = tails.tail[k, m]
+        hand.step[m] = tails.step[k, m]
+
+
+@jit
+def put(tails: Tails, hand: Tails, k: int) -> None:
+    """Put what is in hand back as arm k's tails."""
+    for m in range(COLUMNS):
+        tails.tail[k, m] = hand.tail[m]
+        tails.step[k, m] = hand.step[m]
+
+
+@jit
+def run_thompson(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Array:
+    """Return how often each arm (column) was pulled by each checkpoint (row)."""
+    size = len(game.thresholds)
+    history = np.empty((len(checkpoints), size), dtype=np.int32)
+    streams = streams_of(seed, replicate, size)
+    pulls = np.zeros(size, dtype=np.int64)
+    posterior = Posterior(np.ones(size), np.ones(size))
+    tails = Tails(np.zeros((size, COLUMNS)), np.zeros((size, COLUMNS)), np.zeros((size, COLUMNS)))
+    # The arm pulled last is in hand: its own small arrays, which the compiler can vectorise over.
+    point, tail, step = np.zeros(COLUMNS), np.zeros(COLUMNS), np.zeros(COLUMNS)
+    hand = Tails(point, tail, step)
+    levels, others, below = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
+    arm, t, renewal = 0, 0, 0
+    for c in range(len(checkpoints)):
+        while t < checkpoints[c]:
+            if t >= renewal:
+                lay_levels(game, posterior, levels)
+                lay_tails(game, posterior, levels, tails)
+                multiply_all(tails, below)
+                set_aside(tails, below, arm, others)
+                take(tails, hand, arm)
+                renewal = t + max(16, t // 4)
+            decision = word(streams.decision_key, t)
+            u = uniform(decision)
+            m = cell_of(u, others, tail)
+            below_cell = others[m + 1] * (1 - tail[m + 1])
+            if u - below_cell >= others[m + 1] * (tail[m + 1] - tail[m]):
+                put(tails, hand, arm)
+                winner = choose_in_cell(game, tails, posterior, others, Cell(m, arm, decision))
+                if winner != arm:
+                    for i in range(COLUMNS):
+                        below[i] = others[i] * (1 - tail[i])
+                    set_aside(tails, below, winner, others)
+                    take(tails, hand, winner)
+                    arm = winner
+            a, b = posterior.a[arm], posterior.b[arm]
+            if (
+                bit(streams.arm_keys[arm], pulls[arm], game.thresholds[arm])
+                != game.arms.mirrored[arm]
+            ):
+                raise_tails(tail, step, point, a, b)
+                posterior.a[arm] = a + 1
+            else:
+                lower_tails(tail, step, point, a, b)
+                posterior.b[arm] = b + 1
+            pulls[arm] += 1
+            t += 1
+        history[c] = pulls
+    return history

@@ -1,0 +1,104 @@
+"""Tails of the Beta distribution, and draws from it truncated to an interval."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from whitelie.kernel.beta import beta
+from whitelie.kernel.divergence import divergence
+from whitelie.kernel.interval import log_largest_probability
+from whitelie.kernel.jit import jit
+from whitelie.kernel.words import Word, uniform, word
+
+
+class Interval(NamedTuple):
+    """(low, high] and the probability that it holds."""
+
+    low: float
+    high: float
+    mass: float
+
+
+@jit
+def continued_fraction(a: float, b: float, x: float) -> float:
+    """Return the fraction F with I_x(a, b) = x^a·(1 − x)^b / (a·B(a, b))·F (Lentz's method)."""
+    tiny = 1e-300
+    c, d = 1.0, 1 - (a + b) * x / (a + 1)
+    d = 1 / (d if abs(d) > tiny else tiny)
+    fraction = d
+    for m in range(1, 100_000):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 + even * d
+        c = 1 + even / c
+        d = 1 / (d if abs(d) > tiny else tiny)
+        fraction *= d * c
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        d = 1 + odd * d
+        c = 1 + odd / c
+        d = 1 / (d if abs(d) > tiny else tiny)
+        fraction *= d * c
+        if abs(d * c - 1) < 1e-15:
+            break
+    return fraction
+
+
+@jit
+def tail_and_step(a: float, b: float, x: float) -> tuple[float, float]:
+    """Return P(θ > x) for θ ~ Beta(a, b), and h = x^a·(1 − x)^b / B(a, b)."""
+    if x <= 0:
+        return 1.0, 0.0
+    if x >= 1:
+        return 0.0, 0.0
+    n = a + b
+    log_binomial = log_largest_probability(n, a) - n * divergence(a / n, x)
+    h = a * b / n * math.exp(log_binomial)
+    if x * (n + 2) < a + 1:
+        return max(1 - h / a * continued_fraction(a, b, x), 0.0), h
+    return min(h / b * continued_fraction(b, a, 1 - x), 1.0), h
+
+
+@jit
+def log_slope(a: float, b: float, x: float) -> float:
+    """Return the derivative of the log-density of Beta(a, b)."""
+    left = (a - 1) / x if a > 1 else 0.0
+    right = (b - 1) / (1 - x) if b > 1 else 0.0
+    return left - right
+
+
+@jit
+def draw_between(a: float, b: float, interval: Interval, seed: Word) -> float:
+    """Return a draw from Beta(a, b), a, b ≥ 1, truncated to an interval.
+
+    Where the interval holds much of the mass, whole draws are tried. Else the envelope is the
+    exponential tangent to the density, which is log-concave, at the end of the interval nearest to
+    the mode, or a constant if the mode is inside.
+    """
+    low, high, mass = interval
+    draw = np.int64(0)
+    if mass > 0.25:
+        while True:
+            theta = beta(a, b, word(seed, draw))
+            draw += 1
+            if low < theta <= high:
+                return theta
+    mode = (a - 1) / (a + b - 2) if a + b > 2 else 0.5
+    top = min(max(mode, low), high)
+    rate = log_slope(a, b, top) if top != mode else 0.0
+    width = high - low
+    while True:
+        u, accept = uniform(word(seed, draw)), uniform(word(seed, draw + 1))
+        draw += 2
+        if rate == 0:
+            theta = low + width * u
+        elif rate < 0:
+            theta = low + math.log1p(u * math.expm1(rate * width)) / rate
+        else:
+            theta = high + math.log1p(u * math.expm1(-rate * width)) / rate
+        below_envelope = -rate * (theta - top)
+        if a > 1:
+            below_envelope += (a - 1) * math.log(theta / top)
+        if b > 1:
+            below_envelope += (b - 1) * math.log((1 - theta) / (1 - top))
+        if math.log(accept) <= below_envelope:
+            return theta
