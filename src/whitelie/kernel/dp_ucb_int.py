@@ -55,7 +55,7 @@ def run_dp_ucb_int(game: ReleaseGame, seed: Word, replicate: int, checkpoints: A
         while t < checkpoints[c]:
             best = t % size
             if t >= game.period * size:
-                bonus = 2 * math.log(t)
+                best, bonus = 0, 2 * math.log(t)
                 for k in range(size):
                     n = pulls[k]
                     if n % game.period == 0:
