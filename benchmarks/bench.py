@@ -6,9 +6,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 import live
+import speed
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-SECTIONS = {"Live decisions": live.table}
+SECTIONS = {
+    "Simulation beside its peers": speed.peers,
+    "Simulation of the paper's algorithms": speed.private,
+    "Growth": speed.growth,
+    "Scale": speed.scale,
+    "Live decisions": live.table,
+}
 
 
 def processor() -> str:

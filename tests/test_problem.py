@@ -31,6 +31,8 @@ def test_problems_are_values() -> None:
     assert hash(Problem([0.5], NOISY)) == hash(Problem([0.5], NOISY))
     assert Problem([0.5], NOISY) != Problem([0.5], TURNED)
     assert "means=(0.5,)" in repr(Problem([0.5], NOISY))
+    mixed = Problem({"a": 0.5, "b": 0.25}, [TURNED, TABLE])
+    assert Problem.from_dict(mixed.to_dict()) == mixed
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from whitelie.policy import DPUCBInt as DPUCBInt
     from whitelie.policy import policy_from_dict as policy_from_dict
     from whitelie.problem import Problem as Problem
+    from whitelie.result import Result as Result
+    from whitelie.simulation import simulate as simulate
+    from whitelie.simulation import simulate_many as simulate_many
 
 _HOME = {
     "IDENTITY": "channel",
@@ -37,6 +40,9 @@ _HOME = {
     "policy_from_dict": "policy",
     "Bandit": "bandit",
     "Estimate": "estimate",
+    "simulate": "simulation",
+    "simulate_many": "simulation",
+    "Result": "result",
     "InvalidInput": "errors",
     "WhitelieError": "errors",
 }

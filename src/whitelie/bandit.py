@@ -2,7 +2,6 @@
 
 import copy
 import json
-import operator
 import secrets
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -10,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from whitelie.channel import IDENTITY, Channel, channel_from_dict
-from whitelie.errors import InvalidInput
+from whitelie.errors import InvalidInput, whole_number
 from whitelie.estimate import Estimate, estimate_arms
 from whitelie.kernel.arms import Array, pack
 from whitelie.kernel.choice import State, decide, rule_of
@@ -19,7 +18,7 @@ from whitelie.problem import Channels, arm_channels, arm_names
 
 SCHEMA = "whitelie.bandit"
 VERSION = 1
-MOST = 2**53
+LARGEST_SEED = 2**64 - 1
 
 
 class Bandit:
@@ -64,7 +63,9 @@ class Bandit:
         self._pulls = np.zeros(len(names), dtype=np.int64)
         self._successes = np.zeros(len(names), dtype=np.int64)
         self._retired = np.zeros(len(names), dtype=bool)
-        self._seed = secrets.randbits(53) if seed is None else _whole("seed", seed, most=2**64 - 1)
+        self._seed = (
+            secrets.randbits(53) if seed is None else whole_number("seed", seed, most=LARGEST_SEED)
+        )
         self._decisions = 0
         if counts is not None:
             self.update_counts(counts)
@@ -111,7 +112,7 @@ class Bandit:
         state = State(
             self._pulls, self._successes, self._pending(pending), self._choosable(available)
         )
-        chosen = np.empty(1 if n is None else _whole("n", n, most=MOST), dtype=np.int64)
+        chosen = np.empty(1 if n is None else whole_number("n", n), dtype=np.int64)
         key, number = np.uint64(self._seed), self._decisions
         decide(self._rule, self._packed, state, key, number, chosen)
         self._decisions += len(chosen)
@@ -248,12 +249,12 @@ class Bandit:
     def _from_state(cls, state: dict[str, Any]) -> Self:
         channels = [channel_from_dict(data) for data in state["channels"]]
         arms = state["arms"]
-        places = [_whole("channel", arm["channel"], most=len(channels) - 1) for arm in arms]
+        places = [whole_number("channel", arm["channel"], most=len(channels) - 1) for arm in arms]
         bandit = cls(
             [arm["name"] for arm in arms],
             [channels[place] for place in places],
             policy_from_dict(state["policy"]),
-            _whole("seed", state["seed"], most=2**64 - 1),
+            whole_number("seed", state["seed"], most=LARGEST_SEED),
             counts={arm["name"]: (arm["pulls"], arm["successes"]) for arm in arms},
         )
         for arm in arms:
@@ -261,7 +262,7 @@ class Bandit:
                 raise InvalidInput("retired", arm["retired"], "it must be true or false")
             if arm["retired"]:
                 bandit.retire_arm(arm["name"])
-        bandit._decisions = _whole("decisions", state["decisions"], most=MOST)
+        bandit._decisions = whole_number("decisions", state["decisions"])
         return bandit
 
     def _position(self, name: Any) -> int:
@@ -284,19 +285,8 @@ class Bandit:
     def _pending(self, pending: Mapping[Any, int] | None) -> Array:
         counts = np.zeros(len(self._positions), dtype=np.int64)
         for name, count in (pending or {}).items():
-            counts[self._position(name)] = _whole(f"pending[{name!r}]", count, most=MOST)
+            counts[self._position(name)] = whole_number(f"pending[{name!r}]", count)
         return counts
-
-
-def _whole(field: str, value: Any, *, most: int) -> int:
-    """Return a whole number from 0 to `most`."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
-    if isinstance(value, bool) or not 0 <= number <= most:
-        raise InvalidInput(field, value, f"give a whole number from 0 to {most}")
-    return number
 
 
 def _pair(name: Hashable, pair: Any) -> tuple[int, int]:
@@ -305,8 +295,8 @@ def _pair(name: Hashable, pair: Any) -> tuple[int, int]:
         pulls, successes = pair
     except (TypeError, ValueError):
         raise InvalidInput(f"counts[{name!r}]", pair, "give (feedbacks, how many were 1)") from None
-    pulls = _whole(f"pulls[{name!r}]", pulls, most=MOST)
-    return pulls, _whole(f"successes[{name!r}]", successes, most=pulls)
+    pulls = whole_number(f"pulls[{name!r}]", pulls)
+    return pulls, whole_number(f"successes[{name!r}]", successes, most=pulls)
 
 
 def _bit(value: Any) -> int:

@@ -4,6 +4,7 @@ WhitelieError
 └── InvalidInput (also a ValueError)   a value from outside was refused; nothing was changed
 """
 
+import operator
 import reprlib
 from typing import Any
 
@@ -28,3 +29,18 @@ class InvalidInput(WhitelieError, ValueError):
     def __reduce__(self) -> tuple[type["InvalidInput"], tuple[str, Any, str]]:
         """Rebuild from the three parts, so that the error crosses process boundaries."""
         return type(self), (self.field, self.value, self.reason)
+
+
+def whole_number(field: str, value: Any, *, least: int = 0, most: int = 2**53) -> int:
+    """Return the value as an int if it is a whole number in the range, else refuse it by name.
+
+    >>> whole_number("replicates", 10, least=1)
+    10
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or not least <= number <= most:
+        raise InvalidInput(field, value, f"give a whole number from {least} to {most}")
+    return number

@@ -27,7 +27,7 @@ Noise = Literal["once", "every round"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Named:
+class Policy:
     """What all policies share: a title for each way of reading feedback, and plain data."""
 
     titles: ClassVar[Mapping[str, str]]
@@ -71,7 +71,7 @@ class _Named:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KLUCB(_Named):
+class KLUCB(Policy):
     """kl-UCB, and kl-UCB-CF when feedback is corrected (the paper, Algorithm 1).
 
     The index is max{q : N·d(λ̂, g(q)) ≤ f(t)} with f(t) = max(0, ln t + c·ln max(1, ln t)).
@@ -98,7 +98,7 @@ class KLUCB(_Named):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UCB(_Named):
+class UCB(Policy):
     """UCB-CF: the index is g^-1(λ̂ ± sqrt(f(t)/(2N))), f as in `KLUCB` (the paper, section 4.1)."""
 
     titles: ClassVar[Mapping[str, str]] = {
@@ -116,7 +116,7 @@ class UCB(_Named):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UCB1(_Named):
+class UCB1(Policy):
     """UCB1 of Auer, Cesa-Bianchi and Fischer (2002): the index is mean + sqrt(2·ln t / N)."""
 
     titles: ClassVar[Mapping[str, str]] = {"naive": "UCB1", "wrapped": "WR(UCB1)"}
@@ -125,7 +125,7 @@ class UCB1(_Named):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TS(_Named):
+class TS(Policy):
     """Thompson sampling, and TS-CF when feedback is corrected (the paper, Algorithm 2).
 
     Draw θ from Beta(S + 1, N − S + 1) for every arm and take the largest g^-1(θ).
@@ -142,7 +142,7 @@ class TS(_Named):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPUCBInt(_Named):
+class DPUCBInt(Policy):
     """DP-UCB-INT of Tossou and Dimitrakakis (2016, Algorithm 3): global privacy, for comparison.
 
     It sees true rewards and hides them from those who see its choices. Every `period` pulls of an
@@ -196,9 +196,6 @@ class DPUCBInt(_Named):
         )
         theorem = "Kairouz, Oh and Viswanath, Theorem 3.5"
         return composition.Guarantee(total, self.delta, horizon, theorem)
-
-
-Policy = KLUCB | UCB | UCB1 | TS | DPUCBInt
 
 
 def policy_from_dict(data: Any) -> Policy:

@@ -2,9 +2,9 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse
+from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse, channel_from_dict
 from whitelie.errors import InvalidInput
 
 Channels = Channel | Sequence[Channel] | Mapping[Any, Channel]
@@ -89,6 +89,20 @@ class Problem:
         """The mean feedback of each arm, g(mean reward)."""
         pairs = zip(self.channels, self.means, strict=True)
         return tuple(channel.mean_feedback(mean) for channel, mean in pairs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data from which `from_dict` makes an equal problem, if names are plain."""
+        return {
+            "names": list(self.names),
+            "means": list(self.means),
+            "channels": [channel.to_dict() for channel in self.channels],
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Return the problem that `to_dict` described."""
+        means = dict(zip(data["names"], data["means"], strict=True))
+        return cls(means, [channel_from_dict(channel) for channel in data["channels"]])
 
 
 def _mean(name: Hashable, value: Any) -> float:

@@ -1,0 +1,120 @@
+"""How sure a mean over replicates is: t-intervals, paired differences, bands over time.
+
+Everything here takes labelled values with a dimension "replicate", whose entries are independent
+and equally distributed, and gives labelled values without it.
+"""
+
+import math
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from whitelie.errors import InvalidInput
+
+DRAWS = 2000
+"""How many times the bootstrap draws multipliers."""
+
+BLOCK = 2**20
+"""How many multipliers the bootstrap holds at once."""
+
+
+def t_interval(values: xr.DataArray, *, level: float = 0.95, statements: int = 1) -> xr.Dataset:
+    """Return mean, standard error s/√n, and lower and upper = mean ∓ t·s/√n.
+
+    t is the 1 − (1 − level)/(2·statements) quantile of Student's law with n − 1 degrees of freedom:
+    so many intervals hold all together at the level (Bonferroni). Where all replicates agree the
+    width is exactly zero.
+    """
+    critical = student(values.sizes["replicate"], level=level, statements=statements)
+    return _interval(values, xr.DataArray(critical))
+
+
+def simultaneous_band(values: xr.DataArray, *, level: float = 0.95, seed: int = 0) -> xr.Dataset:
+    """Return what `t_interval` does, with lower and upper that hold at all times together.
+
+    One multiple of the standard error serves all times of a curve: `multiplier_quantile`, or
+    Student's where that is larger, so that the band never is narrower than the pointwise one.
+    """
+    least = student(values.sizes["replicate"], level=level)
+    matrices = values.transpose(..., "replicate", "time")
+    critical = xr.full_like(values.isel(replicate=0, time=0, drop=True), least)
+    for curve in np.ndindex(critical.shape):
+        quantile = multiplier_quantile(matrices.values[curve], level=level, seed=seed)
+        critical.values[curve] = max(least, quantile)
+    return _interval(values, critical)
+
+
+def differences(values: xr.DataArray, baseline: str) -> xr.Dataset:
+    """Return the t-intervals of policies minus the baseline, replicate by replicate.
+
+    They hold together at 95 %, and `conclusion` says no more than where an interval lies.
+    """
+    others = values.sel(policy=[name for name in values["policy"].values if name != baseline])
+    paired = others - values.sel(policy=baseline, drop=True)
+    statements = paired.size // paired.sizes["replicate"]
+    found = t_interval(paired, statements=statements).rename(mean="difference")
+    sides = [found["upper"].values < 0, found["lower"].values > 0]
+    words = np.select(sides, ["lower", "higher"], "not separated")
+    return found.assign(conclusion=found["lower"].copy(data=words))
+
+
+def student(replicates: int, *, level: float, statements: int = 1) -> float:
+    """Return the half-width, in standard errors, of t-intervals that hold together."""
+    from scipy.special import stdtrit  # noqa: PLC0415 (only intervals need scipy)
+
+    if replicates < 2:
+        raise InvalidInput(
+            "replicates", replicates, "an interval needs two replicates at least: simulate more"
+        )
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise InvalidInput("level", level, "a confidence level lies between 0 and 1, as 0.95 does")
+    return float(stdtrit(replicates - 1, 1 - (1 - level) / (2 * statements)))
+
+
+def multiplier_quantile(matrix: NDArray[np.float64], *, level: float, seed: int) -> float:
+    """Return the level-quantile of max over t of |√n·m(t)/s(t)| under Gaussian multipliers.
+
+    The matrix has a row per replicate and a column per time. Each draw multiplies the n rows of
+    deviations from the mean by independent standard Gaussian numbers; m and s are the mean and the
+    standard deviation of the products. Studentising the draws gives them Student's tails when n is
+    small. Times at which all replicates agree are left out; if there is no other, 0.
+    """
+    replicates = len(matrix)
+    varying = matrix[:, np.ptp(matrix, axis=0) > 0]
+    if not varying.size:
+        return 0.0
+    deviations = varying - varying.mean(axis=0)
+    squares = deviations**2
+    generator = np.random.default_rng(seed)
+    size = max(1, BLOCK // replicates)
+    largest = [
+        _largest_share(generator.standard_normal((block, replicates)), deviations, squares)
+        for block in (min(size, DRAWS - start) for start in range(0, DRAWS, size))
+    ]
+    share = float(np.quantile(np.concatenate(largest), level, method="higher"))
+    return math.sqrt((replicates - 1) * share / (1 - share)) if share < 1 else math.inf
+
+
+def _largest_share(
+    multipliers: NDArray[np.float64], deviations: NDArray[np.float64], squares: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Per draw: max over t of r = (Σ p)²/(n·Σ p²) for the products p, in [0, 1].
+
+    n·m²/s² = (n − 1)·r/(1 − r) grows with r, and r needs no difference of nearly equal numbers.
+    """
+    shares = (multipliers @ deviations) ** 2 / (multipliers**2 @ squares)
+    largest: NDArray[np.float64] = shares.max(axis=1) / len(deviations)
+    return largest
+
+
+def _interval(values: xr.DataArray, critical: xr.DataArray) -> xr.Dataset:
+    """Deviations are taken from the first replicate: where all agree, they are exactly zero."""
+    first = values.isel(replicate=0, drop=True)
+    deviations = values - first
+    mean = first + deviations.mean("replicate", skipna=False)
+    spread = deviations.std("replicate", ddof=1, skipna=False)
+    standard_error = spread / math.sqrt(values.sizes["replicate"])
+    half = critical * standard_error
+    parts = {"mean": mean, "standard_error": standard_error}
+    return xr.Dataset({**parts, "lower": mean - half, "upper": mean + half})

@@ -1,0 +1,314 @@
+"""Simulate policies on problems: cut into chunks, run anywhere, resumed from where it stopped."""
+
+import os
+import platform
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from whitelie.errors import InvalidInput, whole_number
+from whitelie.kernel.arms import Array
+from whitelie.kernel.jit import source_hash
+from whitelie.kernel.run import runner
+from whitelie.own_policy import OwnPolicy, run_own
+from whitelie.policy import Policy
+from whitelie.problem import Problem
+from whitelie.progress import progress as show_progress
+from whitelie.result import Result
+from whitelie.store import Store
+
+Policies = Sequence[Policy | OwnPolicy] | Mapping[str, Policy | OwnPolicy]
+
+CHUNK_SECONDS = 1.0
+CHECKPOINTS = 200
+
+
+def simulate(  # noqa: PLR0913 (what users expect to tune, all by name)
+    problem: Problem,
+    policies: Policies,
+    *,
+    horizon: int,
+    replicates: int,
+    seed: int,
+    checkpoints: ArrayLike | None = None,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    store: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> Result:
+    """Return the pulls of every policy, replicate, checkpoint and arm.
+
+    Policies are compared on common random numbers, and the pulls of a policy and replicate depend
+    on nothing but the problem, the seed and the replicate's number. `checkpoints` are about 200
+    times on a logarithmic scale unless given. Work runs in `jobs` threads (all cores unless given),
+    or in any `concurrent.futures.Executor`. With a `store` every finished chunk is kept in that
+    folder; the same call does only what is missing.
+
+    >>> from whitelie import KLUCB, RandomizedResponse, TS
+    >>> problem = Problem([0.9, 0.6], RandomizedResponse.from_epsilon(2))
+    >>> result = simulate(problem, [KLUCB(), TS()], horizon=1000, replicates=20, seed=1)
+    >>> list(result.policies)
+    ['kl-UCB-CF', 'TS-CF']
+    """
+    work = Work([(problem, policies)], horizon, replicates, seed, checkpoints)
+    return work.run(jobs, executor, store, progress)[0]
+
+
+def simulate_many(  # noqa: PLR0913 (what users expect to tune, all by name)
+    cells: Sequence[tuple[Problem, Policies]],
+    *,
+    coordinate: str,
+    values: Sequence[float],
+    horizon: int,
+    replicates: int,
+    seed: int,
+    checkpoints: ArrayLike | None = None,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    store: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> Result:
+    """Return one result over several (problem, policies) cells, such as one for each epsilon.
+
+    The cells have the same arm names and policy names; `coordinate` names what differs and
+    `values` says its value in each cell. The rest is as in `simulate`.
+    """
+    if len(values) != len(cells):
+        raise InvalidInput("values", values, f"give one value for each of the {len(cells)} cells")
+    work = Work(cells, horizon, replicates, seed, checkpoints)
+    return Result.stack(work.run(jobs, executor, store, progress), coordinate, values)
+
+
+@dataclass
+class Line:
+    """What is left to do for one policy in one cell; chunks grow to about a second."""
+
+    cell: int
+    name: str
+    missing: list[range]
+    size: int = 1
+
+    def next_chunk(self) -> range:
+        """Take the next replicates to run."""
+        first = self.missing[0]
+        chunk, rest = first[: self.size], first[self.size :]
+        self.missing[:1] = [rest] if rest else []
+        return chunk
+
+    def learn(self, done: int, seconds: float) -> None:
+        """Choose the next chunk's size from how long one took."""
+        fitting = max(1, int(done * CHUNK_SECONDS / max(seconds, 1e-9)))
+        self.size = min(fitting, 2 * self.size)
+
+
+class Work:
+    """All that one call has to simulate, validated before any of it starts."""
+
+    def __init__(
+        self,
+        cells: Sequence[tuple[Problem, Policies]],
+        horizon: int,
+        replicates: int,
+        seed: int,
+        checkpoints: ArrayLike | None,
+    ) -> None:
+        if not cells:
+            raise InvalidInput("cells", cells, "at least one problem is needed")
+        self.problems = [problem for problem, _ in cells]
+        self.policies = [_named(problem, policies) for problem, policies in cells]
+        most_arms = max(len(problem.names) for problem in self.problems)
+        self.horizon = whole_number("horizon", horizon, least=1, most=2**31 - 1)
+        if self.horizon < most_arms:
+            raise InvalidInput(
+                "horizon", horizon, f"too short to pull each of {most_arms} arms once"
+            )
+        self.replicates = whole_number("replicates", replicates, least=1, most=2**31 - 1)
+        self.seed = whole_number("seed", seed, most=2**64 - 1)
+        self.checkpoints = _checkpoints(checkpoints, self.horizon)
+
+    def run(
+        self,
+        jobs: int | None,
+        executor: Executor | None,
+        folder: str | os.PathLike[str] | None,
+        shown: bool,
+    ) -> list[Result]:
+        """Do what the store does not have yet, and return one result per cell."""
+        workers = whole_number("jobs", os.cpu_count() if jobs is None else jobs, least=1)
+        start = time.monotonic()
+        store = None if folder is None else self._open(folder)
+        pulls = [
+            np.empty(
+                (len(named), self.replicates, len(self.checkpoints), len(problem.names)), np.int32
+            )
+            for problem, named in zip(self.problems, self.policies, strict=True)
+        ]
+        lines = [self._line(cell, name, store, pulls[cell]) for cell, name in self._places()]
+        total = sum(len(part) for line in lines for part in line.missing)
+        with (
+            show_progress("replicates", total, shown=shown) as advance,
+            _executor(executor, workers) as pool,
+        ):
+            for line, chunk, done in self._chunks(pool, lines, 2 * workers):
+                if store is not None:
+                    store.save(line.cell, self._description(line), chunk.start, done)
+                self._rows(line, pulls[line.cell])[chunk.start : chunk.stop] = done
+                advance(len(chunk))
+        return [self._result(cell, pulls[cell], start) for cell in range(len(self.problems))]
+
+    def _places(self) -> Iterator[tuple[int, str]]:
+        for cell, named in enumerate(self.policies):
+            for name in named:
+                yield cell, name
+
+    def _open(self, folder: str | os.PathLike[str]) -> Store:
+        for named in self.policies:
+            for name, policy in named.items():
+                if not hasattr(policy, "to_dict"):
+                    reason = f"policy {name!r} needs a to_dict() that tells it from others"
+                    raise InvalidInput("store", str(folder), reason)
+        return Store(folder, self.problems, self.seed, self.checkpoints)
+
+    def _line(self, cell: int, name: str, store: Store | None, pulls: Array) -> Line:
+        line = Line(cell, name, [range(self.replicates)])
+        if store is None:
+            return line
+        rows, done = self._rows(line, pulls), np.zeros(self.replicates, dtype=bool)
+        for start, chunk in store.chunks(cell, self._description(line)):
+            wanted = slice(start, min(start + len(chunk), self.replicates))
+            rows[wanted] = chunk[: max(self.replicates - start, 0)]
+            done[wanted] = True
+        line.missing = _gaps(done)
+        return line
+
+    def _rows(self, line: Line, pulls: Array) -> Array:
+        return pulls[list(self.policies[line.cell]).index(line.name)]
+
+    def _description(self, line: Line) -> Any:
+        return _describe(self.policies[line.cell][line.name])
+
+    def _chunks(
+        self, pool: Executor, lines: list[Line], most: int
+    ) -> Iterator[tuple[Line, range, Array]]:
+        """Yield every chunk as it is finished; at most `most` are under way."""
+        waiting = deque(line for line in lines if line.missing)
+        running: dict[Future[tuple[Array, float]], tuple[Line, range]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < most:
+                    line = waiting.popleft()
+                    chunk = line.next_chunk()
+                    running[self._submit(pool, line, chunk)] = (line, chunk)
+                    if line.missing:
+                        waiting.append(line)
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    line, chunk = running.pop(future)
+                    done, seconds = future.result()
+                    line.learn(len(chunk), seconds)
+                    yield line, chunk, done
+        finally:
+            for future in running:
+                future.cancel()
+
+    def _submit(self, pool: Executor, line: Line, chunk: range) -> Future[tuple[Array, float]]:
+        problem, policy = self.problems[line.cell], self.policies[line.cell][line.name]
+        return pool.submit(run_chunk, problem, policy, self.seed, self.checkpoints, chunk)
+
+    def _result(self, cell: int, pulls: Array, start: float) -> Result:
+        return Result.from_pulls(
+            pulls,
+            problem=self.problems[cell],
+            policies={name: _describe(p) for name, p in self.policies[cell].items()},
+            times=self.checkpoints,
+            seed=self.seed,
+            provenance=_provenance(time.monotonic() - start),
+        )
+
+
+def run_chunk(
+    problem: Problem, policy: Policy | OwnPolicy, seed: int, checkpoints: Array, chunk: range
+) -> tuple[Array, float]:
+    """Return the pulls of some replicates and how many seconds they took, wherever this runs."""
+    start = time.perf_counter()
+    if isinstance(policy, Policy):
+        run = runner(policy, problem, seed, checkpoints)
+    else:
+        run = partial(run_own, policy, problem, seed, checkpoints)
+    pulls = np.stack([run(replicate) for replicate in chunk])
+    return pulls, time.perf_counter() - start
+
+
+@contextmanager
+def _executor(executor: Executor | None, workers: int) -> Iterator[Executor]:
+    """The caller's executor, left open, or threads of our own: the kernels release the lock."""
+    if executor is not None:
+        yield executor
+        return
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _named(problem: Problem, policies: Policies) -> dict[str, Policy | OwnPolicy]:
+    if isinstance(policies, Mapping):
+        pairs = list(policies.items())
+    else:
+        pairs = [(getattr(p, "label", type(p).__name__), p) for p in policies]
+    if not pairs:
+        raise InvalidInput("policies", policies, "at least one policy is needed")
+    names = [name for name, _ in pairs]
+    for name, policy in pairs:
+        if names.count(name) > 1:
+            reason = "two policies have this name; give names in a mapping {name: policy}"
+            raise InvalidInput("policies", name, reason)
+        if isinstance(policy, Policy):
+            policy.check_channels(problem.channels)
+        elif not isinstance(policy, OwnPolicy) or isinstance(policy, type):
+            reason = "give a policy, or an object with choose(pulls, successes, channels, t, words)"
+            raise InvalidInput("policies", policy, reason)
+    return dict(pairs)
+
+
+def _describe(policy: Policy | OwnPolicy) -> dict[str, Any]:
+    describe = getattr(policy, "to_dict", None)
+    return describe() if describe else {"name": type(policy).__name__}
+
+
+def _checkpoints(asked: ArrayLike | None, horizon: int) -> Array:
+    if asked is None:
+        return np.unique(np.geomspace(1, horizon, CHECKPOINTS).round().astype(np.int64))
+    times = np.asarray(asked)
+    whole = times.ndim == 1 and times.size > 0 and np.issubdtype(times.dtype, np.integer)
+    if not whole or times.min() < 1 or times.max() > horizon or np.any(np.diff(times) <= 0):
+        reason = f"give increasing whole numbers from 1 to the horizon, {horizon}"
+        raise InvalidInput("checkpoints", asked, reason)
+    return np.unique(np.append(times.astype(np.int64), horizon))
+
+
+def _gaps(done: Array) -> list[range]:
+    """The runs of replicates that are not done."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], done, [True]])))
+    return [range(start, stop) for start, stop in edges.reshape(-1, 2).tolist()]
+
+
+def _provenance(seconds: float) -> dict[str, Any]:
+    packages = ("whitelie", "numba", "numpy")
+    return {
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+        "kernel": source_hash(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+    }

@@ -1,0 +1,492 @@
+"""A simulation described in a short TOML, read and checked in full before any work.
+
+Its keys are those of `Problem`, the channels, the policies and `simulate`, and mean the same;
+`EXAMPLE` shows them.
+"""
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse
+from whitelie.errors import InvalidInput
+from whitelie.policy import KLUCB, TS, UCB, UCB1, DPUCBInt, Policy
+from whitelie.problem import Problem
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from whitelie.result import Result
+
+EXAMPLE = """\
+# One simulation. Try it:
+#   whitelie simulate --example > example.toml
+#   whitelie simulate example.toml
+
+horizon = 10_000    # decisions in one replicate
+replicates = 100    # independent repetitions; the intervals come from them
+seed = 1            # the same seed gives the same numbers
+
+# When to record, if not at about 200 times evenly spaced on a log scale:
+# checkpoints = [100, 1_000, 10_000]
+
+# The mean reward of each arm, by name or as a list: means = [0.9, 0.8, 0.6]
+means = { red = 0.9, green = 0.8, blue = 0.6 }
+
+# How the rewards of all arms are randomised before the learner sees them. Others are:
+#   "identity"
+#   { p00 = 0.9, p11 = 0.6 }
+#   { design = "warner", p = 0.75 }
+#   { design = "forced", truth = 0.5, yes = 0.25 }
+#   { design = "unrelated", truth = 0.5, alpha = 0.1 }
+#   { design = "positive_unlabelled", seen = 0.7 }
+#   { points = [[0, 0.1], [0.5, 0.3], [1, 0.9]] }
+# One for each arm, by name or as a list, is
+#   channels = { red = { epsilon = 1 }, green = { epsilon = 2 }, blue = "identity" }
+channel = { epsilon = 1 }
+
+# An algorithm by its name in the paper ("kl-UCB-CF", "UCB-CF" and "TS-CF" correct for the
+# channel; "kl-UCB", "UCB", "UCB1" and "TS" take feedback for reward), or a table: the Python
+# class, its tuning and, if you like, a name of your own.
+policies = [
+    "kl-UCB-CF",
+    "UCB-CF",
+    "TS-CF",
+    { rule = "KLUCB", c = 0, name = "kl-UCB-CF, c = 0" },
+]
+
+# Everything again for each value of one parameter. One of these three; the first sets the
+# channel of all arms, so leave `channel` out above.
+# [sweep]
+# epsilon = [0.5, 1, 2]
+#
+# [sweep]
+# c = [0, 3]    # of every policy that has a c and does not say its own
+#
+# [sweep]
+# arm = "green"
+# mean = [0.7, 0.8, 0.85]
+"""
+
+_MOST_COUNTED = 2**31 - 1
+_KEYS = (
+    *("horizon", "replicates", "seed", "checkpoints"),
+    *("means", "channel", "channels", "policies", "sweep"),
+)
+_DESIGNS: dict[str, tuple[Callable[..., RandomizedResponse], tuple[str, ...]]] = {
+    "warner": (RandomizedResponse.warner, ("p",)),
+    "forced": (RandomizedResponse.forced, ("truth", "yes")),
+    "unrelated": (RandomizedResponse.unrelated, ("truth", "alpha")),
+    "positive_unlabelled": (RandomizedResponse.positive_unlabelled, ("seen",)),
+}
+_RULES: dict[str, Any] = {kind.__name__: kind for kind in (KLUCB, UCB, UCB1, TS, DPUCBInt)}
+_LABELS: dict[str, Policy] = {
+    title: rule(feedback=feedback)
+    for rule in _RULES.values()
+    for feedback, title in rule.titles.items()
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """One parameter, which takes each of the values: "epsilon", "c", or the "mean" of one arm."""
+
+    parameter: str
+    values: tuple[float, ...]
+    arm: str | int | None = None
+
+    @property
+    def coordinate(self) -> str:
+        """The name of the parameter in a result, where "mean" is the mean regret."""
+        return "mean_reward" if self.parameter == "mean" else self.parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Specification:
+    """A simulation: a problem and named policies for each value of the sweep, one without sweep."""
+
+    problems: tuple[Problem, ...]
+    policies: tuple[dict[str, Policy], ...]
+    horizon: int
+    replicates: int
+    seed: int
+    checkpoints: tuple[int, ...] | None = None
+    sweep: Sweep | None = None
+
+    def run(
+        self,
+        *,
+        jobs: int | None = None,
+        executor: "Executor | None" = None,
+        store: str | PathLike[str] | None = None,
+        progress: bool = False,
+    ) -> "Result":
+        """Simulate it; the keywords are those of `simulate`."""
+        from whitelie.simulation import simulate, simulate_many  # noqa: PLC0415 (refusing is fast)
+
+        settings: dict[str, Any] = {
+            "horizon": self.horizon,
+            "replicates": self.replicates,
+            "seed": self.seed,
+            "checkpoints": self.checkpoints,
+            "jobs": jobs,
+            "executor": executor,
+            "store": store,
+            "progress": progress,
+        }
+        if self.sweep is None:
+            return simulate(self.problems[0], self.policies[0], **settings)
+        return simulate_many(
+            list(zip(self.problems, self.policies, strict=True)),
+            coordinate=self.sweep.coordinate,
+            values=self.sweep.values,
+            **settings,
+        )
+
+
+def load_specification(path: str | PathLike[str]) -> Specification:
+    """Return the simulation that a TOML file describes, or refuse the file."""
+    try:
+        text = Path(path).read_bytes().decode()
+    except FileNotFoundError:
+        raise InvalidInput("specification", str(path), "there is no such file") from None
+    except OSError as error:
+        reason = f"this file cannot be read ({error.strerror})"
+        raise InvalidInput("specification", str(path), reason) from None
+    except UnicodeDecodeError:
+        raise InvalidInput("specification", str(path), "this is no text in UTF-8") from None
+    return parse_specification(text, source=str(path))
+
+
+def parse_specification(text: str, *, source: str = "text") -> Specification:
+    """Return the simulation that a TOML text describes; `source` says where the text is from.
+
+    >>> specification = parse_specification('''
+    ... horizon = 1_000
+    ... replicates = 20
+    ... seed = 1
+    ... means = [0.9, 0.8]
+    ... channel = { epsilon = 1 }
+    ... policies = ["kl-UCB-CF", { rule = "UCB", c = 0 }]
+    ... ''')
+    >>> specification.policies[0]["UCB-CF (c=0)"]
+    UCB(feedback='corrected', c=0)
+    """
+    data = _toml(text, source)
+    _check_keys("", data, _KEYS)
+    means = _means(_required("", data, "means", "the mean reward of each arm"))
+    sweep = _sweep(data["sweep"], means) if "sweep" in data else None
+    problems = _problems(data, means, sweep)
+    policies = _policies(data, sweep)
+    for problem, named in zip(problems, policies, strict=True):
+        for policy in named.values():
+            policy.check_channels(problem.channels)
+    horizon = _required("", data, "horizon", "the number of decisions in one replicate")
+    horizon = _whole("horizon", horizon, most=_MOST_COUNTED)
+    if horizon < len(means):
+        raise InvalidInput("horizon", horizon, f"too short to pull each of {len(means)} arms once")
+    replicates = _required("", data, "replicates", "the number of independent repetitions")
+    seed = _required("", data, "seed", "a whole number from 0 up: the same seed, the same numbers")
+    return Specification(
+        problems=problems,
+        policies=policies,
+        horizon=horizon,
+        replicates=_whole("replicates", replicates, most=_MOST_COUNTED),
+        seed=_whole("seed", seed, least=0, most=2**64 - 1),
+        checkpoints=_checkpoints(data["checkpoints"], horizon) if "checkpoints" in data else None,
+        sweep=sweep,
+    )
+
+
+def _toml(text: str, source: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        lines = text.rstrip("\n").split("\n")
+        end = f"at line {len(lines)}, column {len(lines[-1]) + 1}: the end"
+        reason = str(error).replace("at end of document", end)
+    except RecursionError:
+        reason = "lists or tables are nested too deeply"
+    raise InvalidInput("specification", source, f"this is not TOML: {reason}")
+
+
+def _means(given: Any) -> dict[str | int, float]:
+    right = "give a list of numbers, or a table {name = number}, of at least one arm"
+    if not isinstance(given, dict | list) or not given:
+        raise InvalidInput("means", given, right)
+    named = given if isinstance(given, dict) else dict(enumerate(given))
+    return {arm: _mean(_at("means", arm), mean) for arm, mean in named.items()}
+
+
+def _mean(path: str, given: Any) -> float:
+    mean = _number(path, given)
+    if not 0 <= mean <= 1:
+        raise InvalidInput(path, given, "a mean reward lies in [0, 1]")
+    return mean
+
+
+def _sweep(given: Any, means: dict[str | int, float]) -> Sweep:
+    right = "give a table with one list of values: of epsilon, of c or of mean"
+    if not isinstance(given, dict):
+        raise InvalidInput("sweep", given, right)
+    _check_keys("sweep", given, ("epsilon", "c", "mean", "arm"))
+    parameters = [key for key in given if key != "arm"]
+    if len(parameters) != 1:
+        raise InvalidInput("sweep", given, right)
+    parameter = parameters[0]
+    if parameter != "mean" and "arm" in given:
+        raise InvalidInput("sweep.arm", given["arm"], f"{parameter} is swept for all arms together")
+    path = _at("sweep", parameter)
+    values = given[parameter]
+    if not isinstance(values, list) or not values:
+        raise InvalidInput(path, values, "give a list of at least one number")
+    check = _mean if parameter == "mean" else _number
+    numbers = tuple(check(_at(path, index), value) for index, value in enumerate(values))
+    if len(set(numbers)) < len(numbers):
+        raise InvalidInput(path, values, "one value is given twice")
+    if parameter != "mean":
+        return Sweep(parameter=parameter, values=numbers)
+    arm = _required("sweep", given, "arm", "the arm whose mean is swept")
+    # True and 1.0 would pass for the arm 1.
+    if type(arm) not in (str, int) or arm not in means:
+        raise InvalidInput("sweep.arm", arm, f"there is no such arm; {_nearest(arm, means)}")
+    return Sweep(parameter=parameter, values=numbers, arm=arm)
+
+
+def _problems(
+    data: dict[str, Any], means: dict[str | int, float], sweep: Sweep | None
+) -> tuple[Problem, ...]:
+    given = [key for key in ("channel", "channels") if key in data]
+    if sweep and sweep.parameter == "epsilon":
+        if given:
+            reason = "leave it out: the sweep over epsilon sets the channel of all arms"
+            raise InvalidInput(given[0], data[given[0]], reason)
+        with _inside("sweep"):
+            return tuple(
+                Problem(means, RandomizedResponse.from_epsilon(value)) for value in sweep.values
+            )
+    if len(given) != 1:
+        reason = 'give either channel, for all arms ("identity" if there is none), or channels'
+        raise InvalidInput("channel", data.get("channel"), reason)
+    channels: Channel | list[Channel]
+    if "channel" in data:
+        channels = _channel("channel", data["channel"])
+    else:
+        channels = _channels(data["channels"], means)
+    if sweep and sweep.parameter == "mean":
+        return tuple(Problem(means | {sweep.arm: mean}, channels) for mean in sweep.values)
+    return (Problem(means, channels),) * (len(sweep.values) if sweep else 1)
+
+
+def _channels(given: Any, means: dict[str | int, float]) -> list[Channel]:
+    names = [arm for arm in means if isinstance(arm, str)]
+    if isinstance(given, dict) and names:
+        _check_keys("channels", given, names)
+        named = {name: _required("channels", given, name, "this arm's channel") for name in names}
+        return [_channel(_at("channels", name), channel) for name, channel in named.items()]
+    if isinstance(given, list) and len(given) == len(means):
+        return [_channel(_at("channels", index), channel) for index, channel in enumerate(given)]
+    right = f"a list of {len(means)} channels, one for each arm"
+    reason = f"give {right}, or a table by their names" if names else f"give {right}"
+    raise InvalidInput("channels", given, reason)
+
+
+def _channel(path: str, given: Any) -> Channel:
+    if given == "identity":
+        return IDENTITY
+    if not isinstance(given, dict):
+        right = 'a channel is "identity", or a table such as { epsilon = 1 }'
+        raise InvalidInput(path, given, right)
+    kind = next((key for key in ("design", "points", "epsilon") if key in given), "p00, p11")
+    if kind == "design":
+        return _design(path, given)
+    if kind == "points":
+        _check_keys(path, given, ("points",))
+        points = _points(_at(path, "points"), given["points"])
+        with _inside(path):
+            return Monotone.from_points(points)
+    if kind == "epsilon":
+        _check_keys(path, given, ("epsilon",))
+        epsilon = _number(_at(path, "epsilon"), given["epsilon"])
+        with _inside(path):
+            return RandomizedResponse.from_epsilon(epsilon)
+    _check_keys(path, given, ("epsilon", "p00", "p11", "points", "design"))
+    if not given:
+        raise InvalidInput(path, given, "give epsilon, or p00 and p11, or points, or a design")
+    what = "the probability that a reward of {0} is reported as {0}"
+    p00, p11 = (
+        _number(_at(path, key), _required(path, given, key, what.format(key[-1])))
+        for key in ("p00", "p11")
+    )
+    with _inside(path):
+        return RandomizedResponse(p00=p00, p11=p11)
+
+
+def _design(path: str, given: dict[str, Any]) -> Channel:
+    name = given["design"]
+    if not isinstance(name, str) or name not in _DESIGNS:
+        reason = f"there is no such design; {_nearest(name, _DESIGNS)}"
+        raise InvalidInput(_at(path, "design"), name, reason)
+    build, parameters = _DESIGNS[name]
+    _check_keys(path, given, ("design", *parameters))
+    numbers = {
+        key: _number(_at(path, key), _required(path, given, key, f"a probability, for {name}"))
+        for key in parameters
+    }
+    with _inside(path):
+        return build(**numbers)
+
+
+def _points(path: str, given: Any) -> list[tuple[float, float]]:
+    right = "give a list of pairs [mean reward, mean feedback]"
+    if not isinstance(given, list):
+        raise InvalidInput(path, given, right)
+    for index, point in enumerate(given):
+        if not isinstance(point, list) or len(point) != 2:
+            raise InvalidInput(_at(path, index), point, right)
+    return [
+        (_number(f"{path}[{index}][0]", x), _number(f"{path}[{index}][1]", y))
+        for index, (x, y) in enumerate(given)
+    ]
+
+
+def _policies(data: dict[str, Any], sweep: Sweep | None) -> tuple[dict[str, Policy], ...]:
+    given = _required("", data, "policies", 'a list such as ["kl-UCB-CF", "TS-CF"]')
+    if not isinstance(given, list) or not given:
+        raise InvalidInput("policies", given, 'give a list such as ["kl-UCB-CF", "TS-CF"]')
+    named: dict[str, Any] = {}
+    swept = []
+    for index, one in enumerate(given):
+        path = _at("policies", index)
+        name, policy = _policy(path, one)
+        if name in named:
+            reason = "two policies have this name; give one of them a name of its own"
+            raise InvalidInput(_at(path, "name"), name, reason)
+        named[name] = policy
+        if hasattr(policy, "c") and not (isinstance(one, dict) and "c" in one):
+            swept.append(name)
+    if sweep is None or sweep.parameter != "c":
+        return (named,) * (len(sweep.values) if sweep else 1)
+    if not swept:
+        reason = "there is no policy to tune: none has a c, or each says its own"
+        raise InvalidInput("sweep.c", list(sweep.values), reason)
+    with _inside("sweep"):
+        return tuple(
+            named | {name: replace(named[name], c=value) for name in swept}
+            for value in sweep.values
+        )
+
+
+def _policy(path: str, given: Any) -> tuple[str, Any]:
+    if isinstance(given, str):
+        if given not in _LABELS:
+            reason = f"there is no policy of this name; {_nearest(given, _LABELS)}"
+            raise InvalidInput(path, given, reason)
+        return given, _LABELS[given]
+    if not isinstance(given, dict):
+        reason = 'a policy is a name such as "kl-UCB-CF", or a table such as { rule = "KLUCB" }'
+        raise InvalidInput(path, given, reason)
+    if "rule" not in given:
+        known = {field.name for kind in _RULES.values() for field in fields(kind)}
+        _check_keys(path, given, ("rule", "name", *sorted(known)))
+    rule = _required(path, given, "rule", f"one of {_listed(_RULES)}")
+    if not isinstance(rule, str) or rule not in _RULES:
+        reason = f"there is no such rule; {_nearest(rule, _RULES)}"
+        raise InvalidInput(_at(path, "rule"), rule, reason)
+    kind = _RULES[rule]
+    _check_keys(path, given, ("rule", "name", *(field.name for field in fields(kind))))
+    tuning = {key: value for key, value in given.items() if key not in ("rule", "name")}
+    if not isinstance(tuning.get("calibrated", False), bool):
+        raise InvalidInput(_at(path, "calibrated"), tuning["calibrated"], "give true or false")
+    with _inside(path):
+        policy = kind(**tuning)
+    name = given.get("name", policy.label)
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(_at(path, "name"), name, "give a text to call the policy by")
+    return name, policy
+
+
+def _checkpoints(given: Any, horizon: int) -> tuple[int, ...]:
+    if not isinstance(given, list) or not given:
+        raise InvalidInput("checkpoints", given, "give a list of times, or leave it out")
+    times = tuple(
+        _whole(_at("checkpoints", index), time, most=horizon) for index, time in enumerate(given)
+    )
+    if any(late <= early for early, late in pairwise(times)):
+        raise InvalidInput("checkpoints", given, "the times must increase")
+    return times
+
+
+def _check_keys(path: str, table: dict[str, Any], known: Collection[str]) -> None:
+    for key, value in table.items():
+        if key not in known:
+            where = f"the table {path}" if path else "the specification"
+            reason = f"{where} has no key {key!r}; {_nearest(key, known)}"
+            raise InvalidInput(_at(path, key), value, reason)
+
+
+def _required(path: str, table: dict[str, Any], key: str, what: str) -> Any:
+    if key not in table:
+        where = f"the table {path}" if path else "the specification"
+        raise InvalidInput(_at(path, key), None, f"{where} needs this key: {what}")
+    return table[key]
+
+
+def _nearest(given: Any, known: Collection[Any]) -> str:
+    """Return a hint: the name that the given one resembles most, and all there are."""
+    nearest = max(known, key=lambda name: _likeness(str(given), str(name)))
+    return f"did you mean {nearest!r}? Known are {_listed(known)}"
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()
+
+
+def _listed(names: Collection[Any]) -> str:
+    return ", ".join(str(name) for name in names)
+
+
+def _number(path: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
+        raise InvalidInput(path, given, "give a number")
+    return given
+
+
+def _whole(path: str, given: Any, *, least: int = 1, most: int) -> int:
+    if isinstance(given, float) and given.is_integer():
+        raise InvalidInput(path, given, f"give a whole number without point: {int(given):_}")
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise InvalidInput(path, given, "give a whole number")
+    if not least <= given <= most:
+        raise InvalidInput(path, given, f"give a whole number from {least} to {most:_}")
+    return given
+
+
+def _at(path: str, key: str | int) -> str:
+    """Return the path of a key or index inside the table or list at `path`.
+
+    >>> _at("channels", "red"), _at("policies", 2), _at("means", "a b"), _at("", "seed")
+    ('channels.red', 'policies[2]', "means.'a b'", 'seed')
+    """
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    name = key if re.fullmatch(r"[\w-]+", key) else repr(key)
+    return f"{path}.{name}" if path else name
+
+
+@contextmanager
+def _inside(path: str) -> Iterator[None]:
+    """Name the place in the specification when a value is refused by what is built from it."""
+    try:
+        yield
+    except InvalidInput as refused:
+        field = refused.field if refused.field.isidentifier() else f"({refused.field})"
+        raise InvalidInput(f"{path}.{field}", refused.value, refused.reason) from None
