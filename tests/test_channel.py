@@ -132,6 +132,7 @@ def test_only_probabilities_are_accepted(field: str, bad: Any) -> None:
         (lambda: IDENTITY.flip(math.nan), "reward"),
         (lambda: Monotone.from_points([(0, 0.2), (0.5, 0.6)]), "points"),
         (lambda: Monotone.from_points([(0, 0.2), (0.5, 0.3), (0.5, 0.4), (1, 0.6)]), "points"),
+        (lambda: Monotone.from_points([(0, 0.2), (math.nan, 0.5), (1, 0.6)]), "points"),
         (lambda: Monotone.from_points([(0, 0.2), (1, 1.6)]), "g"),
         (lambda: Monotone(lambda _: math.nan), "g"),
         (lambda: channel_from_dict({"kind": "elsewhere"}), "channel"),

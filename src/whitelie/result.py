@@ -4,6 +4,7 @@
 the choices cost in expectation, free of the noise of single rewards.
 """
 
+import hashlib
 import json
 import os
 import secrets
@@ -21,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from whitelie.bands import differences, simultaneous_band, t_interval
 from whitelie.channel import channel_from_dict
-from whitelie.errors import InvalidInput
+from whitelie.errors import InvalidInput, whole_number
 from whitelie.problem import Problem
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class Result:
             shape = f"({len(described)} policies, replicates, {len(steps)} times, {len(arms)} arms)"
             raise InvalidInput("pulls", counts.shape, f"the shape must be {shape}")
         _check_pulls(counts, steps)
-        cell = Cell(problem, described, _seed(seed), _plain("provenance", provenance))
+        number = whole_number("seed", seed, most=2**64 - 1)
+        cell = Cell(problem, described, number, _plain("provenance", provenance))
         labels = (list(described), np.arange(sizes[1]), steps, arms)
         coordinates = dict(zip(_DIMENSIONS, labels, strict=True))
         return cls(_dataset(counts, np.array(problem.gaps), coordinates, [cell]))
@@ -219,7 +221,8 @@ class Result:
         have no width. Two replicates at least are needed.
         """
         if simultaneous:
-            return simultaneous_band(self.regret, level=level, seed=_seed(seed))
+            number = whole_number("seed", seed, most=2**64 - 1)
+            return simultaneous_band(self.regret, level=level, seed=number)
         return t_interval(self.regret, level=level)
 
     def plot(
@@ -293,10 +296,9 @@ class Result:
             return self.horizon
         times = self.pulls["time"].values
         if isinstance(at, bool) or not isinstance(at, Integral | float) or at not in times:
-            few = ", ".join(
-                map(str, times[np.unique(np.geomspace(1, len(times), 8, dtype=int)) - 1])
-            )
-            raise InvalidInput("at", at, f"choose a time at which pulls were counted, as {few}")
+            shown = times if len(times) <= 8 else np.concatenate([times[:3], times[-3:]])
+            some = ", ".join(map(str, shown))
+            raise InvalidInput("at", at, f"choose a time at which pulls were counted, as {some}")
         return int(at)
 
     def _pulls_at(self, at: float | None) -> xr.DataArray:
@@ -379,7 +381,8 @@ def _write_file(dataset: xr.Dataset, path: Path) -> None:
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     compressed = {"pulls": {"zlib": True, "complevel": 4, "shuffle": True}}
     try:
-        dataset.to_netcdf(unfinished, engine="h5netcdf", encoding=compressed)
+        signed = dataset.assign_attrs(sha256=_digest(dataset))
+        signed.to_netcdf(unfinished, engine="h5netcdf", encoding=compressed)
         unfinished.replace(path)
     except OSError as error:
         raise InvalidInput("path", str(path), f"it cannot be written: {error}") from error
@@ -395,11 +398,25 @@ def _read_file(path: Path) -> xr.Dataset:
         raise InvalidInput("path", str(path), reason)
     try:
         dataset = xr.load_dataset(path, engine="h5netcdf").drop_encoding()
-        _check_pulls(dataset["pulls"].values, dataset["time"].values)
-        _read_cells(dataset.attrs["whitelie"])
+        intact = dataset.attrs.pop("sha256") == _digest(dataset)
     except Exception as error:
         raise InvalidInput("path", str(path), _DAMAGED) from error
+    if not intact:
+        raise InvalidInput("path", str(path), _DAMAGED)
     return dataset
+
+
+def _digest(dataset: xr.Dataset) -> str:
+    """Return the SHA-256 of all that a result holds: a flipped bit must not pass for a finding."""
+    digest = hashlib.sha256(dataset.attrs["whitelie"].encode())
+    for name in sorted(map(str, dataset.variables)):
+        variable = dataset[name]
+        digest.update(json.dumps([name, variable.dims, variable.shape]).encode())
+        if variable.dtype.kind in "iuf":
+            digest.update(np.ascontiguousarray(variable.values).data)
+        else:
+            digest.update(json.dumps(variable.values.tolist()).encode())
+    return digest.hexdigest()
 
 
 def _format_of(path: Path) -> int:
@@ -455,12 +472,6 @@ def _plain(field: str, data: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         reason = "give a dict of text, numbers, lists and dicts"
         raise InvalidInput(field, data, reason) from error
-
-
-def _seed(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
-        raise InvalidInput("seed", seed, "a seed is a whole number from 0 up")
-    return int(seed)
 
 
 def _values(values: Sequence[Any], count: int) -> NDArray[Any]:

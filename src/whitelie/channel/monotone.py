@@ -60,8 +60,8 @@ class Monotone:
                 )
         increasing = ys[0] < ys[-1]
         for (x0, x1), (y0, y1) in zip(pairwise(xs), pairwise(ys), strict=True):
-            if x0 == x1:
-                raise InvalidInput("points", x0, "two points have this mean reward")
+            if not x0 < x1:
+                raise InvalidInput("points", x1, "mean rewards must be different numbers")
             if y0 == y1 or (y0 < y1) != increasing:
                 way = "increasing" if increasing else "decreasing"
                 raise InvalidInput(

@@ -129,6 +129,17 @@ def fill_words(key: Word, number: int, words: Array) -> None:
 
 
 @jit
+def choose_among(rule: Rule, arms: Arms, state: State, key: Word, number: int) -> int:
+    """Return decision `number` among the available arms, drawing only their words."""
+    words = np.zeros(len(state.pulls), dtype=np.uint64)
+    decision_key = word(key, number)
+    for k in range(len(words)):
+        if state.available[k]:
+            words[k] = word(decision_key, k)
+    return choose(rule, arms, state, words)
+
+
+@jit
 def decide(rule: Rule, arms: Arms, state: State, key: Word, number: int, chosen: Array) -> None:
     """Fill `chosen` with decisions number, number + 1, …; each is pending for those after it."""
     words = np.empty(len(state.pulls), dtype=np.uint64)

@@ -86,6 +86,14 @@ def new_state(size: int) -> State:
 
 
 @jit
+def mean_of(arms: Arms, state: State, k: int) -> float:
+    """Return the mean on which arm k's index is built."""
+    pulls = state.pulls[k]
+    ones = pulls - state.successes[k] if arms.mirrored[k] else state.successes[k]
+    return arms.offset[k] + arms.scale[k] * (ones / pulls)
+
+
+@jit
 def pull(game: Game, streams: Streams, state: State, k: int) -> None:
     """Pull arm k once and count its bit."""
     state.successes[k] += bit(streams.arm_keys[k], state.pulls[k], game.thresholds[k])

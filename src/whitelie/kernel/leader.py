@@ -1,10 +1,10 @@
-"""One replicate of an index policy (kl-UCB, UCB), fast: a certified leader is pulled unchallenged.
+"""One replicate of kl-UCB or kl-UCB-CF, fast: a certified leader is pulled unchallenged.
 
 Most indices need not be solved. An arm that is not pulled keeps its counts, so its index stays
 below a level b exactly as long as f(t) stays below its *cost* at b, N·d(λ̂, g(b)). Such a pair
 (level, expiry) is the arm's certificate. An election solves the indices of the two best arms and
 checks the certificates of the others; then the bar is set between the two, and the leader is
-pulled while its own cost at the bar is below f(t), which for kl-UCB takes two look-ups per pull.
+pulled while its own cost at the bar is below f(t), which takes two look-ups per pull.
 A certificate that expires on the way is renewed at the bar; an election is held when it cannot be,
 or when the leader falls below the bar.
 
@@ -18,19 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from whitelie.kernel.arms import Arms, Array
-from whitelie.kernel.choice import (
-    KL_UCB_RULE,
-    UCB_RULE,
-    Rule,
-    State,
-    choose,
-    exploration,
-    optimistic,
-)
-from whitelie.kernel.divergence import divergence
-from whitelie.kernel.game import Game, Streams, bit, new_state, pull, streams_of
+from whitelie.kernel.choice import Rule, State, choose_among, exploration
+from whitelie.kernel.divergence import divergence, upper_end
+from whitelie.kernel.game import Game, Streams, bit, mean_of, new_state, pull, streams_of
 from whitelie.kernel.jit import jit
-from whitelie.kernel.words import Word, word
+from whitelie.kernel.words import Word
 
 MARGIN = 1e-9
 BAR = 0.3
@@ -62,12 +54,10 @@ def growth(table: Array, n: int) -> float:
 
 
 @jit
-def cost(rule: Rule, pulls: int, mean: float, level: float) -> float:
+def cost(pulls: int, mean: float, level: float) -> float:
     """Return the f at which the index of such counts reaches a level on the feedback's scale."""
     if mean >= level:
         return 0.0
-    if rule.code == UCB_RULE:
-        return 2 * pulls * (level - mean) ** 2
     if level > 1:
         return math.inf
     return pulls * divergence(mean, level)
@@ -76,7 +66,7 @@ def cost(rule: Rule, pulls: int, mean: float, level: float) -> float:
 @jit
 def solve(game: Game, state: State, standing: Standing, k: int, f: float) -> float:
     """Return arm k's index."""
-    level = optimistic(game.rule, standing.mean[k], f / state.pulls[k])
+    level = upper_end(standing.mean[k], f / state.pulls[k])
     reward = (level - game.arms.intercept[k]) / game.arms.slope[k]
     return min(max(reward, 0.0), 1.0) if game.rule.unit else reward
 
@@ -85,7 +75,7 @@ def solve(game: Game, state: State, standing: Standing, k: int, f: float) -> flo
 def certify(game: Game, state: State, standing: Standing, k: int, reward: float) -> None:
     """Certify that arm k's index is below a reward until f(t) reaches the expiry."""
     level = game.arms.intercept[k] + game.arms.slope[k] * reward
-    needed = cost(game.rule, state.pulls[k], standing.mean[k], level)
+    needed = cost(state.pulls[k], standing.mean[k], level)
     standing.level[k] = reward
     standing.expiry[k] = (1 - MARGIN) * needed
 
@@ -125,9 +115,7 @@ def elect(
 @jit
 def settle(arms: Arms, state: State, standing: Standing, k: int) -> None:
     """Bring arm k's mean up to date with its counts, and void its certificate."""
-    pulls = state.pulls[k]
-    ones = pulls - state.successes[k] if arms.mirrored[k] else state.successes[k]
-    standing.mean[k] = arms.offset[k] + arms.scale[k] * (ones / pulls)
+    standing.mean[k] = mean_of(arms, state, k)
     standing.expiry[k] = 0.0
 
 
@@ -165,7 +153,7 @@ def follow(
     bar = election.runner_value + BAR * (election.value - election.runner_value)
     level = arms.intercept[leader] + arms.slope[leader] * bar
     mirrored, offset, scale = arms.mirrored[leader], arms.offset[leader], arms.scale[leader]
-    by_table = rule.code == KL_UCB_RULE and offset == 0 and scale == 1 and 0 < level < 1
+    by_table = offset == 0 and scale == 1 and 0 < level < 1
     log_one = math.log(level) if by_table else 0.0
     log_zero = math.log1p(-level) if by_table else 0.0
     key, threshold, table = streams.arm_keys[leader], game.thresholds[leader], game.growth
@@ -193,7 +181,7 @@ def follow(
             pulls += 1
             t += 1
             if not by_table:
-                spent = cost(rule, pulls, offset + scale * (ones / pulls), level)
+                spent = cost(pulls, offset + scale * (ones / pulls), level)
             if spent > budget and (not by_table or ones < level * pulls):
                 budget = (1 - MARGIN) * exploration(rule, t)
                 if spent > budget:
@@ -205,18 +193,7 @@ def follow(
 
 
 @jit
-def choose_among_contenders(game: Game, streams: Streams, state: State) -> int:
-    """Return what the live rule chooses among the available arms; the others are known to lose."""
-    words = np.zeros(len(state.pulls), dtype=np.uint64)
-    decision_key = word(streams.decision_key, state.pulls.sum())
-    for k in range(len(words)):
-        if state.available[k]:
-            words[k] = word(decision_key, k)
-    return choose(game.rule, game.arms, state, words)
-
-
-@jit
-def run_index(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Array:
+def run_kl_ucb(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Array:
     """Return how often each arm (column) was pulled by each checkpoint (row)."""
     size = len(game.thresholds)
     history = np.empty((len(checkpoints), size), dtype=np.int32)
@@ -241,7 +218,7 @@ def run_index(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Arr
                     state.available[:] = f >= standing.expiry
                     state.available[leader] = state.available[runner] = True
             if contenders:
-                k = choose_among_contenders(game, streams, state)
+                k = choose_among(game.rule, game.arms, state, streams.decision_key, t)
                 pull(game, streams, state, k)
                 settle(game.arms, state, standing, k)
                 t += 1

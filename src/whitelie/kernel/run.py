@@ -8,10 +8,11 @@ import numpy as np
 from whitelie.kernel.arms import Array
 from whitelie.kernel.dp_ucb_int import release_game_of, run_dp_ucb_int
 from whitelie.kernel.game import game_of
-from whitelie.kernel.leader import run_index
+from whitelie.kernel.leader import run_kl_ucb
 from whitelie.kernel.plain import run_plain
 from whitelie.kernel.thompson import run_thompson
-from whitelie.policy import TS, DPUCBInt, Policy
+from whitelie.kernel.ucb import run_ucb
+from whitelie.policy import KLUCB, TS, DPUCBInt, Policy
 from whitelie.problem import Problem
 
 Run = Callable[[int], Array]
@@ -28,9 +29,15 @@ def runner(
             _call, run_dp_ucb_int, release_game_of(policy, problem, horizon), seed, checkpoints
         )
     game = game_of(policy, problem, horizon)
-    run = run_thompson if isinstance(policy, TS) else run_index
-    if plain or len(game.arms.table_x):
-        run = run_plain
+    match policy:
+        case _ if plain or len(game.arms.table_x):
+            run = run_plain
+        case KLUCB():
+            run = run_kl_ucb
+        case TS():
+            run = run_thompson
+        case _:
+            run = run_ucb
     return partial(_call, run, game, seed, checkpoints)
 
 

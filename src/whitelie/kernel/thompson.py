@@ -138,47 +138,58 @@ def draw_value(game: Game, tails: Tails, posterior: Posterior, k: int, cell: Cel
 
 
 @jit
+def inside(tails: Tails, k: int, m: int) -> float:
+    """Return the probability that arm k is in cell m, given that it is not above."""
+    above = tails.tail[k, m]
+    return (tails.tail[k, m + 1] - above) / (1 - above)
+
+
+@jit
 def choose_in_cell(
     game: Game, tails: Tails, posterior: Posterior, others: Array, cell: Cell
 ) -> int:
     """Return the winner, given that another arm than the one in hand lies in the cell.
 
-    Each arm is there with its own probability, given that it is not above. The first of the others
-    is found from one uniform number, given that there is one. Only several are drawn.
+    The first of the others is found from one uniform number, given that there is one; a further
+    number says whether there is another behind it, and which. Only several arms are drawn.
     """
     m, seed = cell.number, cell.seed
-    target = uniform(word(seed, np.int64(0))) * (1 - others[m + 1] / others[m])
+    none = others[m + 1] / others[m]
+    target = uniform(word(seed, np.int64(0))) * (1 - none)
     survival = 1.0
-    searching = True
     found, best, best_value = 0, cell.hand, -math.inf
+    if uniform(word(seed, 2 * cell.hand + 1)) < inside(tails, cell.hand, m):
+        found = 1
     for k in range(len(posterior.a)):
-        inside = (tails.tail[k, m + 1] - tails.tail[k, m]) / (1 - tails.tail[k, m])
-        if k != cell.hand and searching:
-            share = survival * inside
-            present = target < share
-            searching = not present
-            target -= share
-            survival *= 1 - inside
-        else:
-            present = uniform(word(seed, 2 * k + 1)) < inside
-        if not present:
+        if k == cell.hand:
+            continue
+        chance = inside(tails, k, m)
+        if target >= survival * chance:
+            target -= survival * chance
+            survival *= 1 - chance
             continue
         found += 1
         if found == 1:
             best = k
-            continue
-        if found == 2:
-            best_value = draw_value(game, tails, posterior, best, cell)
-        value = draw_value(game, tails, posterior, k, cell)
-        if value > best_value:
-            best, best_value = k, value
+        else:
+            if found == 2:
+                best_value = draw_value(game, tails, posterior, best, cell)
+            value = draw_value(game, tails, posterior, k, cell)
+            if value > best_value:
+                best, best_value = k, value
+        none /= survival * (1 - chance)
+        survival = 1.0
+        target = uniform(word(seed, 2 * k + 1))
+        if target >= 1 - none:
+            break
     return best
 
 
 @jit
 def raise_tails(tail: Array, step: Array, point: Array, a: float, b: float) -> None:
     """Bring the tails in hand up to date with one more success."""
-    rise, factor = 1 / a, (a + b) / a
+    rise = 1 / a
+    factor = (a + b) * rise
     for m in range(COLUMNS):
         tail[m] += step[m] * rise
         step[m] *= point[m] * factor
@@ -187,7 +198,8 @@ def raise_tails(tail: Array, step: Array, point: Array, a: float, b: float) -> N
 @jit
 def lower_tails(tail: Array, step: Array, point: Array, a: float, b: float) -> None:
     """Bring the tails in hand up to date with one more failure."""
-    fall, factor = 1 / b, (a + b) / b
+    fall = 1 / b
+    factor = (a + b) * fall
     for m in range(COLUMNS):
         tail[m] = max(tail[m] - step[m] * fall, 0.0)
         step[m] *= (1 - point[m]) * factor

@@ -22,25 +22,24 @@ class Interval(NamedTuple):
 
 @jit
 def continued_fraction(a: float, b: float, x: float) -> float:
-    """Return the fraction F with I_x(a, b) = x^a·(1 − x)^b / (a·B(a, b))·F (Lentz's method)."""
-    tiny = 1e-300
-    c, d = 1.0, 1 - (a + b) * x / (a + 1)
-    d = 1 / (d if abs(d) > tiny else tiny)
-    fraction = d
+    """Return the fraction F with I_x(a, b) = x^a·(1 − x)^b / (a·B(a, b))·F.
+
+    Its convergents A/B are computed two at a time and scaled to B = 1 after each pair.
+    """
+    numerator, denominator = 1.0, 1 - (a + b) * x / (a + 1)
+    last_numerator, last_denominator = 1.0, 1.0
     for m in range(1, 100_000):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 + even * d
-        c = 1 + even / c
-        d = 1 / (d if abs(d) > tiny else tiny)
-        fraction *= d * c
+        between = numerator + even * last_numerator
+        between_denominator = denominator + even * last_denominator
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        d = 1 + odd * d
-        c = 1 + odd / c
-        d = 1 / (d if abs(d) > tiny else tiny)
-        fraction *= d * c
-        if abs(d * c - 1) < 1e-15:
+        scale = 1 / (between_denominator + odd * denominator)
+        before, numerator = numerator, (between + odd * numerator) * scale
+        last_numerator, last_denominator = between * scale, between_denominator * scale
+        denominator = 1.0
+        if abs(numerator - before) <= 1e-15 * abs(numerator):
             break
-    return fraction
+    return numerator
 
 
 @jit
