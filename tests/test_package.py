@@ -20,7 +20,9 @@ import json, sys
 import numpy as np
 from whitelie import *
 from whitelie import bounds
-from whitelie.kernel import arms, beta, choice, divergence, interval, words
+from whitelie.kernel import arms, beta, choice, divergence, dp_ucb_int, game, interval, leader
+from whitelie.kernel import plain, thompson, truncated, ucb, words
+from whitelie.kernel.run import runner
 
 table = Monotone.from_points([(0, 0.1), (0.3, 0.5), (1, 0.8)])
 turned = RandomizedResponse(p00=0.2, p11=0.3)
@@ -35,8 +37,14 @@ for policy in policies:
     bandit = Bandit(range(4), channels, policy, seed=2**64 - 5, counts=counts)
     chosen.append(bandit.choose(60, pending={3: 1}))
     numbers += [[e.lower, e.upper, e.probability_best] for e in bandit.estimates().values()]
+for policy in [*policies, TS(feedback="wrapped"), DPUCBInt(), DPUCBInt(noise="every round")]:
+    channels = affine if policy.feedback == "wrapped" else mixed
+    for arms_of in (channels, affine):
+        run = runner(policy, Problem([0.9, 0.6, 0.5, 0.7], arms_of), 3, np.array([40, 300]))
+        chosen.append(run(1).tolist())
 numbers.append([bounds.lower_bound(Problem([0.9, 0.6], mixed[:2]), 1000)])
-modules = [arms, beta, choice, divergence, interval, words]
+modules = [arms, beta, choice, divergence, dp_ucb_int, game, interval, leader, plain, thompson]
+modules += [truncated, ucb, words]
 compiled = {
     name: function
     for module in modules

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -34,9 +35,9 @@ FORMAT = 1
 
 _DIMENSIONS = ("policy", "replicate", "time", "arm")
 _TAKEN = {*_DIMENSIONS, "pulls", "gaps", "regret", "mean", "standard_error", "lower", "upper"}
-_HDF5 = b"\x89HDF\r\n\x1a\n"
-_FOREIGN = "this is not a whitelie result: give a file that Result.save wrote"
-_DAMAGED = "damaged, incomplete or foreign: take a copy that Result.save wrote, or simulate again"
+_MARK = b"whitelie"
+_TAIL = len(_MARK) + hashlib.sha256().digest_size
+_REMEDY = "give a file as Result.save wrote it, or simulate again"
 
 
 @dataclass(frozen=True)
@@ -372,17 +373,18 @@ def _storable(name: Hashable) -> str | int:
 
 
 def _write_file(dataset: xr.Dataset, path: Path) -> None:
-    if path.exists():
-        try:
-            _format_of(path)
-        except InvalidInput as error:
-            reason = "something is there that is not a whitelie result: choose a name that is free"
-            raise InvalidInput("path", str(path), reason) from error
+    """Write NetCDF, then a mark and the SHA-256 of it, which readers of NetCDF do not see."""
+    if path.exists() and not (path.is_file() and _tail(path).startswith(_MARK)):
+        reason = "something is there that is not a whitelie result: choose a name that is free"
+        raise InvalidInput("path", str(path), reason)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     compressed = {"pulls": {"zlib": True, "complevel": 4, "shuffle": True}}
     try:
-        signed = dataset.assign_attrs(sha256=_digest(dataset))
-        signed.to_netcdf(unfinished, engine="h5netcdf", encoding=compressed)
+        dataset.to_netcdf(unfinished, engine="h5netcdf", encoding=compressed)
+        with unfinished.open("r+b") as file:
+            file.write(_MARK + hashlib.file_digest(file, "sha256").digest())
+            file.flush()
+            os.fsync(file.fileno())
         unfinished.replace(path)
     except OSError as error:
         raise InvalidInput("path", str(path), f"it cannot be written: {error}") from error
@@ -392,50 +394,28 @@ def _write_file(dataset: xr.Dataset, path: Path) -> None:
 
 
 def _read_file(path: Path) -> xr.Dataset:
-    version = _format_of(path)
+    """Check the SHA-256 first: a flipped bit can pass for a finding, or hang the HDF5 library."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput("path", str(path), f"it cannot be read: {error}") from error
+    if not content[-_TAIL:].startswith(_MARK):
+        reason = "not a whole whitelie result: it is cut short, or something else wrote it; "
+        raise InvalidInput("path", str(path), reason + _REMEDY)
+    if hashlib.sha256(content[:-_TAIL]).digest() != content[-_TAIL + len(_MARK) :]:
+        raise InvalidInput("path", str(path), "damaged since it was written; " + _REMEDY)
+    dataset = xr.load_dataset(BytesIO(content), engine="h5netcdf").drop_encoding()
+    version = json.loads(dataset.attrs["whitelie"])["format"]
     if version > FORMAT:
         reason = f"a newer whitelie wrote it, in format {version} (here {FORMAT}): upgrade whitelie"
         raise InvalidInput("path", str(path), reason)
-    try:
-        dataset = xr.load_dataset(path, engine="h5netcdf").drop_encoding()
-        intact = dataset.attrs.pop("sha256") == _digest(dataset)
-    except Exception as error:
-        raise InvalidInput("path", str(path), _DAMAGED) from error
-    if not intact:
-        raise InvalidInput("path", str(path), _DAMAGED)
     return dataset
 
 
-def _digest(dataset: xr.Dataset) -> str:
-    """Return the SHA-256 of all that a result holds: a flipped bit must not pass for a finding."""
-    digest = hashlib.sha256(dataset.attrs["whitelie"].encode())
-    for name in sorted(map(str, dataset.variables)):
-        variable = dataset[name]
-        digest.update(json.dumps([name, variable.dims, variable.shape]).encode())
-        if variable.dtype.kind in "iuf":
-            digest.update(np.ascontiguousarray(variable.values).data)
-        else:
-            digest.update(json.dumps(variable.values.tolist()).encode())
-    return digest.hexdigest()
-
-
-def _format_of(path: Path) -> int:
-    """Return the format in which a result was written, or refuse: missing, foreign or damaged."""
-    if not path.is_file():
-        raise InvalidInput("path", str(path), "there is no such file")
-    try:
-        with path.open("rb") as file:
-            text = None if file.read(len(_HDF5)) == _HDF5 else ""
-        if text is None:
-            with xr.open_dataset(path, engine="h5netcdf") as dataset:
-                text = dataset.attrs.get("whitelie", "")
-        if text:
-            return int(json.loads(text)["format"])
-    except ImportError:
-        raise
-    except Exception as error:
-        raise InvalidInput("path", str(path), _DAMAGED) from error
-    raise InvalidInput("path", str(path), _FOREIGN)
+def _tail(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL))
+        return file.read()
 
 
 def _times(times: Sequence[int]) -> NDArray[np.int64]:

@@ -2,10 +2,8 @@
 
 import math
 
-import numpy as np
-
 from whitelie.kernel.jit import jit
-from whitelie.kernel.words import Word, uniform, word
+from whitelie.kernel.words import ZERO, Word, uniform, word
 
 
 @jit
@@ -15,7 +13,7 @@ def beta(a: float, b: float, seed: Word) -> float:
     If a or b is 1 the distribution function is inverted; otherwise algorithm BB of Cheng (1978),
     rejection from a log-logistic envelope, with uniforms from the seed's own stream.
     """
-    draw = np.int64(0)  # not a literal, for which `word` would be compiled once more
+    draw = ZERO
     if a == 1 or b == 1:
         exponential = -math.log(uniform(word(seed, draw)))
         return -math.expm1(-exponential / b) if a == 1 else math.exp(-exponential / a)

@@ -13,7 +13,7 @@ import numpy as np
 from whitelie.kernel.arms import Array
 from whitelie.kernel.game import NOISE, bit, streams_of, thresholds
 from whitelie.kernel.jit import jit
-from whitelie.kernel.words import Word, uniform, word
+from whitelie.kernel.words import ZERO, Word, uniform, word
 from whitelie.policy import DPUCBInt
 from whitelie.problem import Problem
 
@@ -50,7 +50,7 @@ def run_dp_ucb_int(game: ReleaseGame, seed: Word, replicate: int, checkpoints: A
     noise_key = word(word(seed, replicate), NOISE)
     pulls, rewards = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
     noisy_mean, released = np.zeros(size), np.zeros(size)
-    t = 0
+    t = ZERO
     for c in range(len(checkpoints)):
         while t < checkpoints[c]:
             best = t % size

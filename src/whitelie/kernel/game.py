@@ -16,7 +16,7 @@ from whitelie.kernel.words import Word, word
 from whitelie.policy import Policy
 from whitelie.problem import Problem
 
-DECISIONS, FEEDBACK, NOISE = range(3)
+DECISIONS, FEEDBACK, NOISE = np.arange(3)
 LARGEST_TABLE = 1 << 20
 
 

@@ -22,7 +22,7 @@ from whitelie.kernel.choice import Rule, State, choose_among, exploration
 from whitelie.kernel.divergence import divergence, upper_end
 from whitelie.kernel.game import Game, Streams, bit, mean_of, new_state, pull, streams_of
 from whitelie.kernel.jit import jit
-from whitelie.kernel.words import Word
+from whitelie.kernel.words import ZERO, Word
 
 MARGIN = 1e-9
 BAR = 0.3
@@ -200,8 +200,7 @@ def run_kl_ucb(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Ar
     streams = streams_of(seed, replicate, size)
     state = new_state(size)
     standing = Standing(np.zeros(size), np.zeros(size), np.zeros(size))
-    leader, runner = 0, size - 1
-    t = 0
+    leader, runner, t = ZERO, size - 1, ZERO
     for c in range(len(checkpoints)):
         while t < checkpoints[c]:
             if t < size:

@@ -6,7 +6,7 @@ from whitelie.kernel.arms import Array
 from whitelie.kernel.choice import choose, fill_words
 from whitelie.kernel.game import Game, new_state, pull, streams_of
 from whitelie.kernel.jit import jit
-from whitelie.kernel.words import Word
+from whitelie.kernel.words import ZERO, Word
 
 
 @jit
@@ -17,7 +17,7 @@ def run_plain(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Arr
     streams = streams_of(seed, replicate, size)
     words = np.empty(size, dtype=np.uint64)
     state = new_state(size)
-    t = 0
+    t = ZERO
     for c in range(len(checkpoints)):
         while t < checkpoints[c]:
             fill_words(streams.decision_key, t, words)

@@ -21,7 +21,7 @@ from whitelie.kernel.arms import Array
 from whitelie.kernel.game import Game, bit, streams_of
 from whitelie.kernel.jit import jit
 from whitelie.kernel.truncated import Interval, draw_between, tail_and_step
-from whitelie.kernel.words import Word, uniform, word
+from whitelie.kernel.words import ZERO, Word, uniform, word
 
 COLUMNS = 16
 # P(max ≤ v_m) that the levels aim at; any levels are right, these are quick.
@@ -155,7 +155,7 @@ def choose_in_cell(
     """
     m, seed = cell.number, cell.seed
     none = others[m + 1] / others[m]
-    target = uniform(word(seed, np.int64(0))) * (1 - none)
+    target = uniform(word(seed, ZERO)) * (1 - none)
     survival = 1.0
     found, best, best_value = 0, cell.hand, -math.inf
     if uniform(word(seed, 2 * cell.hand + 1)) < inside(tails, cell.hand, m):
@@ -177,7 +177,8 @@ def choose_in_cell(
             value = draw_value(game, tails, posterior, k, cell)
             if value > best_value:
                 best, best_value = k, value
-        none /= survival * (1 - chance)
+        absent = survival * (1 - chance)
+        none = none / absent if absent > 0 else 0.0
         survival = 1.0
         target = uniform(word(seed, 2 * k + 1))
         if target >= 1 - none:
@@ -244,7 +245,7 @@ def run_thompson(game: Game, seed: Word, replicate: int, checkpoints: Array) -> 
     point, tail, step = np.zeros(COLUMNS), np.zeros(COLUMNS), np.zeros(COLUMNS)
     hand = Tails(point, tail, step)
     levels, others, below = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
-    arm, t, renewal = 0, 0, 0
+    arm, t, renewal = ZERO, ZERO, ZERO
     for c in range(len(checkpoints)):
         while t < checkpoints[c]:
             if t >= renewal:

@@ -3,13 +3,11 @@
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from whitelie.kernel.beta import beta
 from whitelie.kernel.divergence import divergence
 from whitelie.kernel.interval import log_largest_probability
 from whitelie.kernel.jit import jit
-from whitelie.kernel.words import Word, uniform, word
+from whitelie.kernel.words import ZERO, Word, uniform, word
 
 
 class Interval(NamedTuple):
@@ -74,7 +72,7 @@ def draw_between(a: float, b: float, interval: Interval, seed: Word) -> float:
     the mode, or a constant if the mode is inside.
     """
     low, high, mass = interval
-    draw = np.int64(0)
+    draw = ZERO
     if mass > 0.25:
         while True:
             theta = beta(a, b, word(seed, draw))

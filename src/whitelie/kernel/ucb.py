@@ -13,7 +13,7 @@ from whitelie.kernel.arms import Array
 from whitelie.kernel.choice import choose_among, exploration
 from whitelie.kernel.game import Game, mean_of, new_state, pull, streams_of
 from whitelie.kernel.jit import jit
-from whitelie.kernel.words import Word
+from whitelie.kernel.words import ZERO, Word
 
 MARGIN = 1e-9
 
@@ -27,7 +27,7 @@ def run_ucb(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Array
     state = new_state(size)
     mean, width = np.full(size, math.inf), np.zeros(size)
     index = np.empty(size)
-    t = 0
+    t = ZERO
     for c in range(len(checkpoints)):
         while t < checkpoints[c]:
             root = math.sqrt(exploration(game.rule, t))

@@ -7,12 +7,17 @@ key(seed) → key of a replicate → key of an arm → word of a feedback.
 All arithmetic is on plain integers modulo 2^64, masked, so that it is the same uncompiled.
 """
 
+from typing import cast
+
 import numpy as np
 
 from whitelie.kernel.jit import jit
 
 MASK = 0xFFFFFFFFFFFFFFFF
 GAMMA = 0x9E3779B97F4A7C15
+
+ZERO = cast(int, np.int64(0))
+"""Where counting starts; a literal 0 would make numba compile callees for it alone."""
 
 Word = int | np.uint64
 """64 random bits: an unsigned integer when compiled, a plain one when not."""
