@@ -4,13 +4,10 @@ Its keys are those of `Problem`, the channels, the policies and `simulate`, and 
 `EXAMPLE` shows them.
 """
 
-import difflib
-import math
-import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from importlib import resources
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -20,61 +17,24 @@ from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse
 from whitelie.errors import InvalidInput
 from whitelie.policy import KLUCB, TS, UCB, UCB1, DPUCBInt, Policy
 from whitelie.problem import Problem
+from whitelie.specification.tables import (
+    at,
+    check_keys,
+    inside,
+    listed,
+    nearest,
+    number,
+    required,
+    whole,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from whitelie.result import Result
 
-EXAMPLE = """\
-# One simulation. Try it:
-#   whitelie simulate --example > example.toml
-#   whitelie simulate example.toml
-
-horizon = 10_000    # decisions in one replicate
-replicates = 100    # independent repetitions; the intervals come from them
-seed = 1            # the same seed gives the same numbers
-
-# When to record, if not at about 200 times evenly spaced on a log scale:
-# checkpoints = [100, 1_000, 10_000]
-
-# The mean reward of each arm, by name or as a list: means = [0.9, 0.8, 0.6]
-means = { red = 0.9, green = 0.8, blue = 0.6 }
-
-# How the rewards of all arms are randomised before the learner sees them. Others are:
-#   "identity"
-#   { p00 = 0.9, p11 = 0.6 }
-#   { design = "warner", p = 0.75 }
-#   { design = "forced", truth = 0.5, yes = 0.25 }
-#   { design = "unrelated", truth = 0.5, alpha = 0.1 }
-#   { design = "positive_unlabelled", seen = 0.7 }
-#   { points = [[0, 0.1], [0.5, 0.3], [1, 0.9]] }
-# One for each arm, by name or as a list, is
-#   channels = { red = { epsilon = 1 }, green = { epsilon = 2 }, blue = "identity" }
-channel = { epsilon = 1 }
-
-# An algorithm by its name in the paper ("kl-UCB-CF", "UCB-CF" and "TS-CF" correct for the
-# channel; "kl-UCB", "UCB", "UCB1" and "TS" take feedback for reward), or a table: the Python
-# class, its tuning and, if you like, a name of your own.
-policies = [
-    "kl-UCB-CF",
-    "UCB-CF",
-    "TS-CF",
-    { rule = "KLUCB", c = 0, name = "kl-UCB-CF, c = 0" },
-]
-
-# Everything again for each value of one parameter. One of these three; the first sets the
-# channel of all arms, so leave `channel` out above.
-# [sweep]
-# epsilon = [0.5, 1, 2]
-#
-# [sweep]
-# c = [0, 3]    # of every policy that has a c and does not say its own
-#
-# [sweep]
-# arm = "green"
-# mean = [0.7, 0.8, 0.85]
-"""
+EXAMPLE = resources.files(__package__).joinpath("example.toml").read_text(encoding="utf-8")
+"""A commented specification that runs."""
 
 _MOST_COUNTED = 2**31 - 1
 _KEYS = (
@@ -181,26 +141,26 @@ def parse_specification(text: str, *, source: str = "text") -> Specification:
     UCB(feedback='corrected', c=0)
     """
     data = _toml(text, source)
-    _check_keys("", data, _KEYS)
-    means = _means(_required("", data, "means", "the mean reward of each arm"))
+    check_keys("", data, _KEYS)
+    means = _means(required("", data, "means", "the mean reward of each arm"))
     sweep = _sweep(data["sweep"], means) if "sweep" in data else None
     problems = _problems(data, means, sweep)
     policies = _policies(data, sweep)
     for problem, named in zip(problems, policies, strict=True):
         for policy in named.values():
             policy.check_channels(problem.channels)
-    horizon = _required("", data, "horizon", "the number of decisions in one replicate")
-    horizon = _whole("horizon", horizon, most=_MOST_COUNTED)
+    horizon = required("", data, "horizon", "the number of decisions in one replicate")
+    horizon = whole("horizon", horizon, most=_MOST_COUNTED)
     if horizon < len(means):
         raise InvalidInput("horizon", horizon, f"too short to pull each of {len(means)} arms once")
-    replicates = _required("", data, "replicates", "the number of independent repetitions")
-    seed = _required("", data, "seed", "a whole number from 0 up: the same seed, the same numbers")
+    replicates = required("", data, "replicates", "the number of independent repetitions")
+    seed = required("", data, "seed", "a whole number from 0 up: the same seed, the same numbers")
     return Specification(
         problems=problems,
         policies=policies,
         horizon=horizon,
-        replicates=_whole("replicates", replicates, most=_MOST_COUNTED),
-        seed=_whole("seed", seed, least=0, most=2**64 - 1),
+        replicates=whole("replicates", replicates, most=_MOST_COUNTED),
+        seed=whole("seed", seed, least=0, most=2**64 - 1),
         checkpoints=_checkpoints(data["checkpoints"], horizon) if "checkpoints" in data else None,
         sweep=sweep,
     )
@@ -223,11 +183,11 @@ def _means(given: Any) -> dict[str | int, float]:
     if not isinstance(given, dict | list) or not given:
         raise InvalidInput("means", given, right)
     named = given if isinstance(given, dict) else dict(enumerate(given))
-    return {arm: _mean(_at("means", arm), mean) for arm, mean in named.items()}
+    return {arm: _mean(at("means", arm), mean) for arm, mean in named.items()}
 
 
 def _mean(path: str, given: Any) -> float:
-    mean = _number(path, given)
+    mean = number(path, given)
     if not 0 <= mean <= 1:
         raise InvalidInput(path, given, "a mean reward lies in [0, 1]")
     return mean
@@ -237,27 +197,27 @@ def _sweep(given: Any, means: dict[str | int, float]) -> Sweep:
     right = "give a table with one list of values: of epsilon, of c or of mean"
     if not isinstance(given, dict):
         raise InvalidInput("sweep", given, right)
-    _check_keys("sweep", given, ("epsilon", "c", "mean", "arm"))
+    check_keys("sweep", given, ("epsilon", "c", "mean", "arm"))
     parameters = [key for key in given if key != "arm"]
     if len(parameters) != 1:
         raise InvalidInput("sweep", given, right)
     parameter = parameters[0]
     if parameter != "mean" and "arm" in given:
         raise InvalidInput("sweep.arm", given["arm"], f"{parameter} is swept for all arms together")
-    path = _at("sweep", parameter)
+    path = at("sweep", parameter)
     values = given[parameter]
     if not isinstance(values, list) or not values:
         raise InvalidInput(path, values, "give a list of at least one number")
-    check = _mean if parameter == "mean" else _number
-    numbers = tuple(check(_at(path, index), value) for index, value in enumerate(values))
+    check = _mean if parameter == "mean" else number
+    numbers = tuple(check(at(path, index), value) for index, value in enumerate(values))
     if len(set(numbers)) < len(numbers):
         raise InvalidInput(path, values, "one value is given twice")
     if parameter != "mean":
         return Sweep(parameter=parameter, values=numbers)
-    arm = _required("sweep", given, "arm", "the arm whose mean is swept")
+    arm = required("sweep", given, "arm", "the arm whose mean is swept")
     # True and 1.0 would pass for the arm 1.
     if type(arm) not in (str, int) or arm not in means:
-        raise InvalidInput("sweep.arm", arm, f"there is no such arm; {_nearest(arm, means)}")
+        raise InvalidInput("sweep.arm", arm, f"there is no such arm; {nearest(arm, means)}")
     return Sweep(parameter=parameter, values=numbers, arm=arm)
 
 
@@ -269,7 +229,7 @@ def _problems(
         if given:
             reason = "leave it out: the sweep over epsilon sets the channel of all arms"
             raise InvalidInput(given[0], data[given[0]], reason)
-        with _inside("sweep"):
+        with inside("sweep"):
             return tuple(
                 Problem(means, RandomizedResponse.from_epsilon(value)) for value in sweep.values
             )
@@ -289,11 +249,11 @@ def _problems(
 def _channels(given: Any, means: dict[str | int, float]) -> list[Channel]:
     names = [arm for arm in means if isinstance(arm, str)]
     if isinstance(given, dict) and names:
-        _check_keys("channels", given, names)
-        named = {name: _required("channels", given, name, "this arm's channel") for name in names}
-        return [_channel(_at("channels", name), channel) for name, channel in named.items()]
+        check_keys("channels", given, names)
+        named = {name: required("channels", given, name, "this arm's channel") for name in names}
+        return [_channel(at("channels", name), channel) for name, channel in named.items()]
     if isinstance(given, list) and len(given) == len(means):
-        return [_channel(_at("channels", index), channel) for index, channel in enumerate(given)]
+        return [_channel(at("channels", index), channel) for index, channel in enumerate(given)]
     right = f"a list of {len(means)} channels, one for each arm"
     reason = f"give {right}, or a table by their names" if names else f"give {right}"
     raise InvalidInput("channels", given, reason)
@@ -309,39 +269,39 @@ def _channel(path: str, given: Any) -> Channel:
     if kind == "design":
         return _design(path, given)
     if kind == "points":
-        _check_keys(path, given, ("points",))
-        points = _points(_at(path, "points"), given["points"])
-        with _inside(path):
+        check_keys(path, given, ("points",))
+        points = _points(at(path, "points"), given["points"])
+        with inside(path):
             return Monotone.from_points(points)
     if kind == "epsilon":
-        _check_keys(path, given, ("epsilon",))
-        epsilon = _number(_at(path, "epsilon"), given["epsilon"])
-        with _inside(path):
+        check_keys(path, given, ("epsilon",))
+        epsilon = number(at(path, "epsilon"), given["epsilon"])
+        with inside(path):
             return RandomizedResponse.from_epsilon(epsilon)
-    _check_keys(path, given, ("epsilon", "p00", "p11", "points", "design"))
+    check_keys(path, given, ("epsilon", "p00", "p11", "points", "design"))
     if not given:
         raise InvalidInput(path, given, "give epsilon, or p00 and p11, or points, or a design")
     what = "the probability that a reward of {0} is reported as {0}"
     p00, p11 = (
-        _number(_at(path, key), _required(path, given, key, what.format(key[-1])))
+        number(at(path, key), required(path, given, key, what.format(key[-1])))
         for key in ("p00", "p11")
     )
-    with _inside(path):
+    with inside(path):
         return RandomizedResponse(p00=p00, p11=p11)
 
 
 def _design(path: str, given: dict[str, Any]) -> Channel:
     name = given["design"]
     if not isinstance(name, str) or name not in _DESIGNS:
-        reason = f"there is no such design; {_nearest(name, _DESIGNS)}"
-        raise InvalidInput(_at(path, "design"), name, reason)
+        reason = f"there is no such design; {nearest(name, _DESIGNS)}"
+        raise InvalidInput(at(path, "design"), name, reason)
     build, parameters = _DESIGNS[name]
-    _check_keys(path, given, ("design", *parameters))
+    check_keys(path, given, ("design", *parameters))
     numbers = {
-        key: _number(_at(path, key), _required(path, given, key, f"a probability, for {name}"))
+        key: number(at(path, key), required(path, given, key, f"a probability, for {name}"))
         for key in parameters
     }
-    with _inside(path):
+    with inside(path):
         return build(**numbers)
 
 
@@ -351,25 +311,25 @@ def _points(path: str, given: Any) -> list[tuple[float, float]]:
         raise InvalidInput(path, given, right)
     for index, point in enumerate(given):
         if not isinstance(point, list) or len(point) != 2:
-            raise InvalidInput(_at(path, index), point, right)
+            raise InvalidInput(at(path, index), point, right)
     return [
-        (_number(f"{path}[{index}][0]", x), _number(f"{path}[{index}][1]", y))
+        (number(f"{path}[{index}][0]", x), number(f"{path}[{index}][1]", y))
         for index, (x, y) in enumerate(given)
     ]
 
 
 def _policies(data: dict[str, Any], sweep: Sweep | None) -> tuple[dict[str, Policy], ...]:
-    given = _required("", data, "policies", 'a list such as ["kl-UCB-CF", "TS-CF"]')
+    given = required("", data, "policies", 'a list such as ["kl-UCB-CF", "TS-CF"]')
     if not isinstance(given, list) or not given:
         raise InvalidInput("policies", given, 'give a list such as ["kl-UCB-CF", "TS-CF"]')
     named: dict[str, Any] = {}
     swept = []
     for index, one in enumerate(given):
-        path = _at("policies", index)
+        path = at("policies", index)
         name, policy = _policy(path, one)
         if name in named:
             reason = "two policies have this name; give one of them a name of its own"
-            raise InvalidInput(_at(path, "name"), name, reason)
+            raise InvalidInput(at(path, "name"), name, reason)
         named[name] = policy
         if hasattr(policy, "c") and not (isinstance(one, dict) and "c" in one):
             swept.append(name)
@@ -378,7 +338,7 @@ def _policies(data: dict[str, Any], sweep: Sweep | None) -> tuple[dict[str, Poli
     if not swept:
         reason = "there is no policy to tune: none has a c, or each says its own"
         raise InvalidInput("sweep.c", list(sweep.values), reason)
-    with _inside("sweep"):
+    with inside("sweep"):
         return tuple(
             named | {name: replace(named[name], c=value) for name in swept}
             for value in sweep.values
@@ -388,7 +348,7 @@ def _policies(data: dict[str, Any], sweep: Sweep | None) -> tuple[dict[str, Poli
 def _policy(path: str, given: Any) -> tuple[str, Any]:
     if isinstance(given, str):
         if given not in _LABELS:
-            reason = f"there is no policy of this name; {_nearest(given, _LABELS)}"
+            reason = f"there is no policy of this name; {nearest(given, _LABELS)}"
             raise InvalidInput(path, given, reason)
         return given, _LABELS[given]
     if not isinstance(given, dict):
@@ -396,21 +356,21 @@ def _policy(path: str, given: Any) -> tuple[str, Any]:
         raise InvalidInput(path, given, reason)
     if "rule" not in given:
         known = {field.name for kind in _RULES.values() for field in fields(kind)}
-        _check_keys(path, given, ("rule", "name", *sorted(known)))
-    rule = _required(path, given, "rule", f"one of {_listed(_RULES)}")
+        check_keys(path, given, ("rule", "name", *sorted(known)))
+    rule = required(path, given, "rule", f"one of {listed(_RULES)}")
     if not isinstance(rule, str) or rule not in _RULES:
-        reason = f"there is no such rule; {_nearest(rule, _RULES)}"
-        raise InvalidInput(_at(path, "rule"), rule, reason)
+        reason = f"there is no such rule; {nearest(rule, _RULES)}"
+        raise InvalidInput(at(path, "rule"), rule, reason)
     kind = _RULES[rule]
-    _check_keys(path, given, ("rule", "name", *(field.name for field in fields(kind))))
+    check_keys(path, given, ("rule", "name", *(field.name for field in fields(kind))))
     tuning = {key: value for key, value in given.items() if key not in ("rule", "name")}
     if not isinstance(tuning.get("calibrated", False), bool):
-        raise InvalidInput(_at(path, "calibrated"), tuning["calibrated"], "give true or false")
-    with _inside(path):
+        raise InvalidInput(at(path, "calibrated"), tuning["calibrated"], "give true or false")
+    with inside(path):
         policy = kind(**tuning)
     name = given.get("name", policy.label)
     if not isinstance(name, str) or not name:
-        raise InvalidInput(_at(path, "name"), name, "give a text to call the policy by")
+        raise InvalidInput(at(path, "name"), name, "give a text to call the policy by")
     return name, policy
 
 
@@ -418,75 +378,8 @@ def _checkpoints(given: Any, horizon: int) -> tuple[int, ...]:
     if not isinstance(given, list) or not given:
         raise InvalidInput("checkpoints", given, "give a list of times, or leave it out")
     times = tuple(
-        _whole(_at("checkpoints", index), time, most=horizon) for index, time in enumerate(given)
+        whole(at("checkpoints", index), time, most=horizon) for index, time in enumerate(given)
     )
     if any(late <= early for early, late in pairwise(times)):
         raise InvalidInput("checkpoints", given, "the times must increase")
     return times
-
-
-def _check_keys(path: str, table: dict[str, Any], known: Collection[str]) -> None:
-    for key, value in table.items():
-        if key not in known:
-            where = f"the table {path}" if path else "the specification"
-            reason = f"{where} has no key {key!r}; {_nearest(key, known)}"
-            raise InvalidInput(_at(path, key), value, reason)
-
-
-def _required(path: str, table: dict[str, Any], key: str, what: str) -> Any:
-    if key not in table:
-        where = f"the table {path}" if path else "the specification"
-        raise InvalidInput(_at(path, key), None, f"{where} needs this key: {what}")
-    return table[key]
-
-
-def _nearest(given: Any, known: Collection[Any]) -> str:
-    """Return a hint: the name that the given one resembles most, and all there are."""
-    nearest = max(known, key=lambda name: _likeness(str(given), str(name)))
-    return f"did you mean {nearest!r}? Known are {_listed(known)}"
-
-
-def _likeness(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()
-
-
-def _listed(names: Collection[Any]) -> str:
-    return ", ".join(str(name) for name in names)
-
-
-def _number(path: str, given: Any) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
-        raise InvalidInput(path, given, "give a number")
-    return given
-
-
-def _whole(path: str, given: Any, *, least: int = 1, most: int) -> int:
-    if isinstance(given, float) and given.is_integer():
-        raise InvalidInput(path, given, f"give a whole number without point: {int(given):_}")
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise InvalidInput(path, given, "give a whole number")
-    if not least <= given <= most:
-        raise InvalidInput(path, given, f"give a whole number from {least} to {most:_}")
-    return given
-
-
-def _at(path: str, key: str | int) -> str:
-    """Return the path of a key or index inside the table or list at `path`.
-
-    >>> _at("channels", "red"), _at("policies", 2), _at("means", "a b"), _at("", "seed")
-    ('channels.red', 'policies[2]', "means.'a b'", 'seed')
-    """
-    if isinstance(key, int):
-        return f"{path}[{key}]"
-    name = key if re.fullmatch(r"[\w-]+", key) else repr(key)
-    return f"{path}.{name}" if path else name
-
-
-@contextmanager
-def _inside(path: str) -> Iterator[None]:
-    """Name the place in the specification when a value is refused by what is built from it."""
-    try:
-        yield
-    except InvalidInput as refused:
-        field = refused.field if refused.field.isidentifier() else f"({refused.field})"
-        raise InvalidInput(f"{path}.{field}", refused.value, refused.reason) from None
