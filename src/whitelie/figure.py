@@ -23,12 +23,12 @@ from whitelie.channel import RandomizedResponse
 from whitelie.errors import InvalidInput
 from whitelie.problem import Problem
 
-Dash = tuple[float, tuple[float, ...] | None]
+Dash = str | tuple[float, tuple[float, ...]]
 Numbers = NDArray[np.float64]
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, DARK, GREY = "#E69F00", "#56B4E9", "#333333", "#6B6B6B"
-SOLID: Dash = (0, None)
+SOLID: Dash = "solid"
 DASHED: Dash = (0, (3.5, 1.3))
 DOTTED: Dash = (0, (1, 1))
 DASH_DOT: Dash = (0, (5, 1.3, 1, 1.3))

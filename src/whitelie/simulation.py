@@ -192,7 +192,7 @@ class Work:
         return line
 
     def _rows(self, line: Line, pulls: Array) -> Array:
-        return pulls[list(self.policies[line.cell]).index(line.name)]
+        return np.asarray(pulls[list(self.policies[line.cell]).index(line.name)])
 
     def _description(self, line: Line) -> Any:
         return _describe(self.policies[line.cell][line.name])
@@ -229,7 +229,7 @@ class Work:
             pulls,
             problem=self.problems[cell],
             policies={name: _describe(p) for name, p in self.policies[cell].items()},
-            times=self.checkpoints,
+            times=self.checkpoints.tolist(),
             seed=self.seed,
             provenance=_provenance(time.monotonic() - start),
         )

@@ -113,7 +113,7 @@ def _difference(key: str, kept: Any, asked: Any) -> str:
 def _read(path: Path) -> Array | None:
     """Return the array, or None if the disk lost part of it: it is then computed again."""
     try:
-        return np.load(path, allow_pickle=False)
+        return np.asarray(np.load(path, allow_pickle=False))
     except (OSError, ValueError, EOFError):
         return None
 
