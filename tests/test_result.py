@@ -131,20 +131,23 @@ def test_one_replicate_has_a_mean_and_no_interval() -> None:
 def test_compare_says_no_more_than_the_interval() -> None:
     rng = np.random.default_rng(3)
     base = rng.integers(20, 40, size=30)
-    bad = [base, base - rng.integers(0, 3, size=30), base + 9, base + rng.integers(-9, 10, size=30)]
-    names = ("base", "less", "more", "same", "alike")
+    noise = rng.integers(-9, 10, size=30)
+    assert noise.sum() != 0  # so that one of its two signs goes each way, and neither far
+    bad = [base, base - rng.integers(0, 3, size=30), base + 9, base + noise, base - noise]
+    names = ("base", "less", "more", "noisy", "mirrored", "alike")
     compared: Any = two_arms(np.array([*bad, base])[:, :, None], [64], names).compare("base")
     assert compared["conclusion"].to_dict() == {
         "less": "lower",
         "more": "higher",
-        "same": "not separated",
+        "noisy": "not separated",
+        "mirrored": "not separated",
         "alike": "not separated",
     }
     columns = ["difference", "standard_error", "lower", "upper"]
     assert compared.loc["alike", columns].tolist() == [0, 0, 0, 0]
     assert compared.loc["more", columns].tolist() == [9 / 4, 0, 9 / 4, 9 / 4]
     paired = (bad[1] - base) / 4
-    ends = stats.t.interval(1 - 0.05 / 4, 29, loc=paired.mean(), scale=stats.sem(paired))
+    ends = stats.t.interval(1 - 0.05 / 5, 29, loc=paired.mean(), scale=stats.sem(paired))
     assert compared.loc["less", ["lower", "upper"]].tolist() == pytest.approx(ends)
 
 
@@ -232,6 +235,7 @@ def test_stack_refuses_what_does_not_fit(found: Result, swept: Result) -> None:
         ([found, two_arms(walks(1, 3, 19, TIMES))], "epsilon", [1, 2], "results"),
         ([swept], "delta", [1], "results"),
         ([found, found], "epsilon", [1], "values"),
+        ([found], "epsilon", [1, 2], "values"),
         ([found, found], "epsilon", [1, 1], "values"),
         ([found], "epsilon", [float("nan")], "values"),
         ([], "epsilon", [], "values"),
@@ -379,8 +383,9 @@ def test_only_results_are_overwritten(tmp_path: Path, found: Result) -> None:
     ]
 
 
+@pytest.mark.parametrize(("place", "step"), [(os, "fsync"), (Path, "replace")])
 def test_a_failed_save_leaves_the_old_file(
-    tmp_path: Path, found: Result, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, found: Result, monkeypatch: pytest.MonkeyPatch, place: Any, step: str
 ) -> None:
     path = tmp_path / "result.nc"
     found.save(path)
@@ -388,7 +393,7 @@ def test_a_failed_save_leaves_the_old_file(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(place, step, full)
     assert "No space left" in refused(lambda: two_arms(walks(9, 3, 5, TIMES)).save(path))
     assert Result.load(path) == found
     assert list(tmp_path.iterdir()) == [path]

@@ -26,6 +26,7 @@ from whitelie.kernel.words import ZERO, Word
 
 MARGIN = 1e-9
 BAR = 0.3
+LONGEST_SUM = 1 << 16  # so many roundings of 10^-15 stay far within the margin
 
 
 class Standing(NamedTuple):
@@ -159,17 +160,17 @@ def follow(
     key, threshold, table = streams.arm_keys[leader], game.thresholds[leader], game.growth
     pulls = state.pulls[leader]
     ones = pulls - state.successes[leader] if mirrored else state.successes[leader]
-    spent = pulls * divergence(ones / pulls, level) if by_table else 0.0
     t = state.pulls.sum()
     last = t  # the last decision that is certainly the leader's
     certify(game, state, standing, election.runner, bar)
     while t < stop:
         f = exploration(rule, t)
         last = max(last, time_below(rule, t, f, challenge(game, state, standing, f, leader, bar)))
-        pause = min(last + 1, stop)
+        pause = min(last + 1, stop, t + LONGEST_SUM)
         if t >= pause:
             break
         budget = (1 - MARGIN) * f
+        spent = pulls * divergence(ones / pulls, level) if by_table else 0.0
         while t < pause:
             one = bit(key, pulls, threshold) != mirrored
             if by_table:
