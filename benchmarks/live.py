@@ -15,11 +15,10 @@ from whitelie.policy import Policy
 
 STEPS = 3_000
 POLICIES: list[Policy] = [
-    TS(),
-    KLUCB(),
-    UCB(),
-    UCB1(),
-    KLUCB(feedback="wrapped"),
+    *(TS(feedback=reading) for reading in ("corrected", "naive")),
+    *(KLUCB(feedback=reading) for reading in ("corrected", "naive", "wrapped")),
+    *(UCB(feedback=reading) for reading in ("corrected", "naive", "wrapped")),
+    *(UCB1(feedback=reading) for reading in ("naive", "wrapped")),
 ]
 
 

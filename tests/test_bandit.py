@@ -1,5 +1,6 @@
 """The live bandit: learning, delay, arms that come and go, refusals that change nothing."""
 
+import copy
 import json
 import random
 from collections import Counter
@@ -120,9 +121,9 @@ def test_arms_come_and_go() -> None:
     estimates = bandit.estimates()
     assert estimates["a"].retired
     assert estimates["a"].probability_best == 0
-    copy = Bandit.from_json(bandit.to_json())
-    assert copy.arms == ("b", "c")
-    assert copy.channels == {"a": NOISY, "b": NOISY, "c": CLEAR}
+    restored = Bandit.from_json(bandit.to_json())
+    assert restored.arms == ("b", "c")
+    assert restored.channels == {"a": NOISY, "b": NOISY, "c": CLEAR}
 
 
 def test_repr_says_what_it_is() -> None:
@@ -188,6 +189,12 @@ def test_a_bad_bandit_is_refused_at_construction(arguments: tuple[Any, ...], fie
         (lambda b: b.choose(-1), "n"),
         (lambda b: b.choose(2.0), "n"),
         (lambda b: b.choose(True), "n"),
+        (lambda b: b.choose(10**12), "n"),
+        (lambda b: b.choose(available=5), "available"),
+        (lambda b: b.choose(pending=["a"]), "pending"),
+        (lambda b: b.update_counts([("a", (1, 0))]), "counts"),
+        (lambda b: b.update_counts({"a": (2**53, 0)}), "all pulls together"),
+        (lambda b: b.merge(None), "other"),
         (lambda b: b.choose(available=["z"]), "arm"),
         (lambda b: b.choose(available=[]), "available"),
         (lambda b: b.choose(pending={"z": 1}), "arm"),
@@ -211,6 +218,44 @@ def test_refusals_name_the_field_and_change_nothing(call: Any, field: str) -> No
     assert bandit.to_json() == before
 
 
+def test_available_restricts_the_choice() -> None:
+    for policy in cases.POLICIES:
+        bandit = Bandit("abcd", NOISY, policy, seed=1, counts={"a": (50, 49), "b": (50, 1)})
+        bandit.retire_arm("c")
+        assert set(bandit.choose(40, available="bcd")) <= {"b", "d"}
+        assert {bandit.choose(available=["b"]) for _ in range(3)} == {"b"}
+
+
+def test_a_batch_counts_as_many_decisions() -> None:
+    one, two = (Bandit("abcd", NOISY, TS(), seed=6) for _ in range(2))
+    assert one.choose(3) + one.choose(2) + [one.choose()] == two.choose(6)
+
+
+def test_two_bandits_that_retired_everything_do_not_merge() -> None:
+    one, other = Bandit("ab", NOISY, seed=1), Bandit("ab", NOISY, seed=2)
+    one.retire_arm("a")
+    other.retire_arm("b")
+    with pytest.raises(InvalidInput, match="last arm"):
+        one.merge(other)
+
+
+def test_a_copy_shares_nothing() -> None:
+    bandit = Bandit("ab", NOISY, seed=1)
+    twin = copy.copy(bandit)
+    twin.update("a", 1)
+    assert bandit.counts["a"] == (0, 0)
+
+
+def test_a_retired_arm_does_not_stretch_the_wrappers_scale() -> None:
+    counts = {"a": (1000, 500), "b": (1000, 600)}
+    channels = [RandomizedResponse.warner(0.9), RandomizedResponse.warner(0.8)]
+    bandit = Bandit("ab", channels, KLUCB(feedback="wrapped"), seed=1, counts=counts)
+    before = bandit.choose(30)
+    bandit.add_arm("x", RandomizedResponse.warner(0.501))
+    bandit.retire_arm("x")
+    assert set(before) == set(bandit.choose(30)) == {"b"}
+
+
 def test_the_last_arm_cannot_be_retired() -> None:
     bandit = Bandit("ab", IDENTITY, seed=1)
     bandit.retire_arm("a")
@@ -231,6 +276,11 @@ def broken(**changes: Any) -> str:
     ("text", "field"),
     [
         ("{", "state"),
+        ("[" * 100_000 + "]" * 100_000, "state"),
+        (broken(name=None), "arm"),
+        (broken(name=1.5), "arm"),
+        (broken(policy={"name": []}), "policy"),
+        (broken(policy={"name": "KLUCB", "c": 10**400}), "c"),
         ("[]", "schema"),
         ('{"schema": "elsewhere"}', "schema"),
         (broken(version=2), "version"),

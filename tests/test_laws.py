@@ -168,10 +168,10 @@ def test_update_order_does_not_matter(policy: Policy, kind: str) -> None:
 @on_every_pair
 def test_a_json_round_trip_goes_on_identically(policy: Policy, kind: str) -> None:
     @few
-    @given(cases.arms(kind), st.booleans())
-    def law(case: tuple[list[Channel], State, Array], retire: bool) -> None:
+    @given(cases.arms(kind), st.booleans(), st.integers(0, 2**64 - 1))
+    def law(case: tuple[list[Channel], State, Array], retire: bool, seed: int) -> None:
         channels, state, _ = case
-        bandit = seen_bandit(policy, channels, state)
+        bandit = seen_bandit(policy, channels, state, seed)
         if retire and len(channels) > 1:
             bandit.retire_arm(0)
         bandit.choose(3)

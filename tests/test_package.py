@@ -64,7 +64,7 @@ print(json.dumps({
 def run(code: str, **environment: str) -> str:
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        env=os.environ | environment,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "0"} | environment,
         capture_output=True,
         text=True,
         check=False,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from whitelie import IDENTITY, InvalidInput, Monotone, Problem, RandomizedResponse, bands, figure
-from whitelie import result as module
+from whitelie import archive as module
 from whitelie.bounds import lower_bound, randomized_response_bound
 from whitelie.result import Result
 

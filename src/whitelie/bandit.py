@@ -4,7 +4,7 @@ import copy
 import json
 import secrets
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 
@@ -19,13 +19,15 @@ from whitelie.problem import Channels, arm_channels, arm_names
 SCHEMA = "whitelie.bandit"
 VERSION = 1
 LARGEST_SEED = 2**64 - 1
+MOST_CHOICES = 10_000_000
 
 
 class Bandit:
     """Chooses among arms from corrupted feedback; its state is two integers per arm.
 
     `arms` are any hashable names, `channels` one channel for all or one per arm. The same seed,
-    counts and number of decisions give the same choice; without a seed one is drawn.
+    counts and number of decisions give the same choice; without a seed one is drawn. A bandit is
+    for one thread at a time.
 
     >>> from whitelie import RandomizedResponse
     >>> bandit = Bandit(["red", "blue"], RandomizedResponse.from_epsilon(1), seed=7)
@@ -97,6 +99,20 @@ class Bandit:
             for name, k in self._positions.items()
         }
 
+    @overload
+    def choose(
+        self,
+        n: None = None,
+        available: Iterable[Hashable] | None = None,
+        pending: Mapping[Any, int] | None = None,
+    ) -> Any: ...
+    @overload
+    def choose(
+        self,
+        n: int,
+        available: Iterable[Hashable] | None = None,
+        pending: Mapping[Any, int] | None = None,
+    ) -> list[Any]: ...
     def choose(
         self,
         n: int | None = None,
@@ -112,7 +128,9 @@ class Bandit:
         state = State(
             self._pulls, self._successes, self._pending(pending), self._choosable(available)
         )
-        chosen = np.empty(1 if n is None else whole_number("n", n), dtype=np.int64)
+        chosen = np.empty(
+            1 if n is None else whole_number("n", n, most=MOST_CHOICES), dtype=np.int64
+        )
         key, number = np.uint64(self._seed), self._decisions
         decide(self._rule, self._packed, state, key, number, chosen)
         self._decisions += len(chosen)
@@ -141,7 +159,11 @@ class Bandit:
 
     def update_counts(self, counts: Mapping[Any, tuple[int, int]]) -> None:
         """Add {arm: (feedbacks, how many of them were 1)}; nothing if anything is wrong."""
+        if not isinstance(counts, Mapping):
+            raise InvalidInput("counts", counts, "give {arm: (feedbacks, how many were 1)}")
         checked = [(self._position(name), *_pair(name, pair)) for name, pair in counts.items()]
+        total = int(self._pulls.sum()) + sum(pulls for _, pulls, _ in checked)
+        whole_number("all pulls together", total)
         for k, pulls, successes in checked:
             self._pulls[k] += pulls
             self._successes[k] += successes
@@ -158,12 +180,13 @@ class Bandit:
         arm_names([*self._positions, name])
         (channel,) = arm_channels([channel], [name])
         pulls, successes = _pair(name, counts)
-        self._packed = pack(self._policy, [*self._channels, channel])
+        retired = np.append(self._retired, False)
+        self._packed = pack(self._policy, [*self._channels, channel], ~retired)
         self._channels.append(channel)
         self._positions[name] = len(self._positions)
         self._pulls = np.append(self._pulls, pulls)
         self._successes = np.append(self._successes, successes)
-        self._retired = np.append(self._retired, False)
+        self._retired = retired
 
     def retire_arm(self, name: Hashable) -> None:
         """Never choose this arm again; its counts stay."""
@@ -171,13 +194,17 @@ class Bandit:
         if self.arms == (name,):
             raise InvalidInput("arm", name, "this is the last arm; add another before retiring it")
         self._retired[position] = True
+        self._packed = pack(self._policy, self._channels, ~self._retired)
 
     def merge(self, other: "Bandit") -> "Bandit":
         """Return a bandit that has seen what both have seen; the seed and decisions are this one's.
 
         Both must have the same policy and the same channel for every name. An arm that either has
-        retired is retired.
+        retired is retired. Counts that both started from are counted twice: start every server
+        from nothing, with a seed of its own.
         """
+        if not isinstance(other, Bandit):
+            raise InvalidInput("other", other, "give a bandit")
         if other.policy != self._policy:
             raise InvalidInput("policy", other.policy, f"this bandit's is {self._policy}")
         if other._positions.keys() != self._positions.keys():
@@ -194,15 +221,19 @@ class Bandit:
                 )
         merged = copy.deepcopy(self)
         merged.update_counts(other.counts)
-        for name, k in other._positions.items():
-            merged._retired[merged._positions[name]] |= other._retired[k]
+        for name in other._positions:
+            if name not in other.arms:
+                merged.retire_arm(name)
         return merged
+
+    def __copy__(self) -> Self:
+        """A copy that shares nothing: half-shared counts would be of no use."""
+        return copy.deepcopy(self)
 
     def to_json(self) -> str:
         """Return the whole state as JSON, from which `from_json` goes on identically."""
         for name in self._positions:
-            if not isinstance(name, str | int):
-                raise InvalidInput("arm", name, "only text and whole numbers are names in JSON")
+            _check_portable(name)
         distinct = list(dict.fromkeys(self._channels))
         return json.dumps(
             {
@@ -231,7 +262,7 @@ class Bandit:
         """Return the bandit that `to_json` described; refuse all else, saying what is wrong."""
         try:
             state = json.loads(text)
-        except ValueError as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise InvalidInput("state", text, f"this is not JSON: {error}") from None
         if not isinstance(state, dict) or state.get("schema") != SCHEMA:
             raise InvalidInput("schema", state, f"expected {SCHEMA!r}")
@@ -249,6 +280,8 @@ class Bandit:
     def _from_state(cls, state: dict[str, Any]) -> Self:
         channels = [channel_from_dict(data) for data in state["channels"]]
         arms = state["arms"]
+        for arm in arms:
+            _check_portable(arm["name"])
         places = [whole_number("channel", arm["channel"], most=len(channels) - 1) for arm in arms]
         bandit = cls(
             [arm["name"] for arm in arms],
@@ -275,6 +308,8 @@ class Bandit:
     def _choosable(self, available: Iterable[Hashable] | None) -> Array:
         choosable = ~self._retired
         if available is not None:
+            if not isinstance(available, Iterable):
+                raise InvalidInput("available", available, "give the names of arms")
             wanted = np.zeros_like(choosable)
             wanted[[self._position(name) for name in available]] = True
             choosable &= wanted
@@ -284,9 +319,16 @@ class Bandit:
 
     def _pending(self, pending: Mapping[Any, int] | None) -> Array:
         counts = np.zeros(len(self._positions), dtype=np.int64)
+        if pending is not None and not isinstance(pending, Mapping):
+            raise InvalidInput("pending", pending, "give {arm: how many decisions are pending}")
         for name, count in (pending or {}).items():
             counts[self._position(name)] = whole_number(f"pending[{name!r}]", count)
         return counts
+
+
+def _check_portable(name: Any) -> None:
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise InvalidInput("arm", name, "only text and whole numbers are names in JSON")
 
 
 def _pair(name: Hashable, pair: Any) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whitelie.channel import RandomizedResponse
-from whitelie.errors import InvalidInput
+from whitelie.errors import InvalidInput, real_number
 from whitelie.kernel.divergence import divergence
 from whitelie.problem import Problem
 
@@ -33,7 +33,7 @@ def lower_constant(problem: Problem) -> float:
     >>> round(lower_constant(problem), 3)
     45.815
     """
-    return math.fsum(gap / separation for gap, separation, _ in _suboptimal(problem))
+    return math.fsum(_ratio(gap, separation) for gap, separation, _ in _suboptimal(problem))
 
 
 def lower_bound(problem: Problem, horizon: Horizon) -> Horizon:
@@ -61,9 +61,9 @@ def finite_time_bound(problem: Problem, horizon: Horizon) -> Horizon:
     bound = np.zeros_like(log)
     for gap, separation, ratio in _suboptimal(problem):
         bound += gap * (
-            log / separation
-            + math.sqrt(2 * math.pi / separation) * ratio * np.sqrt(log + 3 * loglog)
-            + (4 * math.e + 3 / separation) * loglog
+            _ratio(1.0, separation) * log
+            + math.sqrt(_ratio(2 * math.pi, separation)) * ratio * np.sqrt(log + 3 * loglog)
+            + (4 * math.e + _ratio(3.0, separation)) * loglog
             + 2 * ratio**2
             + 4
         )
@@ -73,7 +73,8 @@ def finite_time_bound(problem: Problem, horizon: Horizon) -> Horizon:
 def ucb_order(problem: Problem, horizon: Horizon) -> Horizon:
     """Return Corollary 1's order for UCB-CF, Σ Δ_a·ln T / (λ_a − g_a(μ_1))², up to a constant."""
     constant = math.fsum(
-        gap / (feedback - confused) ** 2 for gap, feedback, confused in _gaps_and_feedback(problem)
+        _ratio(gap, (feedback - confused) ** 2)
+        for gap, feedback, confused in _gaps_and_feedback(problem)
     )
     return _like(horizon, constant * _log(horizon, least=1))
 
@@ -91,7 +92,7 @@ def randomized_response_bound(
         if not isinstance(channel, RandomizedResponse):
             raise InvalidInput("channels", channel, "the corollary needs randomised response")
         if gap > 0:
-            constant += _pinsker(form) / (gap * channel.slope**2)
+            constant += _ratio(_pinsker(form), gap * channel.slope**2)
     return _like(horizon, constant * _log(horizon, least=1))
 
 
@@ -103,10 +104,9 @@ def local_privacy_bound(
     Σ C·ln T / (Δ_a·((e^ε − 1)/(e^ε + 1))²), with C as in `randomized_response_bound`; the problem's
     own channels do not enter.
     """
-    if not epsilon > 0:
-        raise InvalidInput("epsilon", epsilon, "it must be above 0")
-    slope = math.tanh(epsilon / 2)
-    constant = math.fsum(_pinsker(form) / (gap * slope**2) for gap in problem.gaps if gap > 0)
+    level = real_number("epsilon", epsilon, "it must be above 0", least=5e-324, most=math.inf)
+    slope = math.tanh(level / 2)
+    constant = math.fsum(_ratio(_pinsker(form), gap * slope**2) for gap in problem.gaps if gap > 0)
     return _like(horizon, constant * _log(horizon, least=1))
 
 
@@ -132,17 +132,25 @@ def _relative_steepness(lam: float, confused: float) -> float:
     if confused in (0, 1):
         return 1 / abs(confused - lam)
     odds = math.log(lam / confused) - math.log((1 - lam) / (1 - confused))
-    return abs(odds) / divergence(lam, confused)
+    return _ratio(abs(odds), divergence(lam, confused))
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    """Arms whose feedback differs by less than a double can tell cost without limit."""
+    return numerator / denominator if denominator > 0 else math.inf
 
 
 def _pinsker(form: Form) -> float:
-    if form not in _PINSKER:
+    if not isinstance(form, str) or form not in _PINSKER:
         raise InvalidInput("form", form, 'choose "printed" or "tight"')
     return _PINSKER[form]
 
 
 def _log(horizon: float | NDArray[Any], *, least: int) -> NDArray[np.float64]:
-    horizons = np.asarray(horizon, dtype=float)
+    try:
+        horizons = np.asarray(horizon, dtype=float)
+    except (TypeError, ValueError):
+        horizons = np.array(-1.0)
     if not np.all(horizons >= least):
         raise InvalidInput("horizon", horizon, f"this bound is defined from T = {least} on")
     return np.asarray(np.log(horizons))

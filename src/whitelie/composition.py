@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,30 @@ def optimal(levels: ArrayLike, delta: float) -> float:
     logarithm = min(math.log(1 / delta), math.log(math.e + math.sqrt(squares) / delta))
     drift = float(np.sum(levels * np.tanh(levels / 2)))
     return min(basic(levels), drift + math.sqrt(2 * logarithm * squares))
+
+
+def release_levels(period: int, v: float, horizon: int) -> NDArray[np.float64]:
+    """Return the levels of DP-UCB-INT's releases about one arm, every `period` pulls.
+
+    A release after n pulls has sensitivity 1/n and Laplace scale n^-(1 − v/2): level n^-(v/2).
+    """
+    return np.arange(period, horizon + 1, period, dtype=float) ** (-v / 2)
+
+
+@lru_cache(maxsize=64)
+def calibrated_period(epsilon: float, v: float, delta: float, horizon: int) -> int:
+    """Return the shortest period whose releases up to the horizon cost at most epsilon together."""
+
+    def private_enough(period: int) -> bool:
+        return optimal(release_levels(period, v, horizon), delta) <= epsilon
+
+    too_short, long_enough = 0, 1
+    while not private_enough(long_enough):
+        too_short, long_enough = long_enough, 2 * long_enough
+    while long_enough - too_short > 1:
+        middle = (too_short + long_enough) // 2
+        if private_enough(middle):
+            long_enough = middle
+        else:
+            too_short = middle
+    return long_enough

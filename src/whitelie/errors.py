@@ -4,6 +4,7 @@ WhitelieError
 └── InvalidInput (also a ValueError)   a value from outside was refused; nothing was changed
 """
 
+import math
 import operator
 import reprlib
 from typing import Any
@@ -43,4 +44,19 @@ def whole_number(field: str, value: Any, *, least: int = 0, most: int = 2**53) -
         number = least - 1
     if isinstance(value, bool) or not least <= number <= most:
         raise InvalidInput(field, value, f"give a whole number from {least} to {most}")
+    return number
+
+
+def real_number(field: str, value: Any, reason: str, *, least: float, most: float) -> float:
+    """Return the value as a float if it is a number from `least` to `most`, else refuse it by name.
+
+    >>> real_number("p00", 0.5, "a probability lies in [0, 1]", least=0, most=1)
+    0.5
+    """
+    try:
+        number = math.nan if isinstance(value, str | bytes | bytearray | bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not least <= number <= most:
+        raise InvalidInput(field, value, reason)
     return number

@@ -12,6 +12,7 @@ from whitelie.policy import TS
 
 ALPHA = 0.05
 MISSPECIFICATION_ALPHA = 0.001
+NODES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,33 +41,31 @@ def reward_interval(
 ) -> tuple[float, float]:
     """Return the interval of mean rewards that is valid under continuous looking.
 
-    It is the part of [0, 1] whose feedback the counts do not reject; all of it if they reject
-    everything the channel can produce, since then they say nothing about rewards.
+    It is the part of [0, 1] whose feedback the counts do not reject, or the nearest end; all of
+    [0, 1] where the channel is misspecified, since then the counts say nothing about rewards.
     """
-    interval = feedback_interval(pulls, successes, alpha)
-    if _misses_image(channel, interval):
+    if is_misspecified(channel, pulls, successes):
         return 0.0, 1.0
+    interval = feedback_interval(pulls, successes, alpha)
     ends = [min(max(channel.mean_reward(end), 0.0), 1.0) for end in interval]
     return min(ends), max(ends)
 
 
 def is_misspecified(channel: Channel, pulls: int, successes: int) -> bool:
     """Whether the 99.9 % interval of the mean feedback misses all that the channel can produce."""
-    return _misses_image(channel, feedback_interval(pulls, successes, MISSPECIFICATION_ALPHA))
-
-
-def _misses_image(channel: Channel, interval: tuple[float, float]) -> bool:
+    lower, upper = feedback_interval(pulls, successes, MISSPECIFICATION_ALPHA)
     low, high = sorted((channel.mean_feedback(0.0), channel.mean_feedback(1.0)))
-    return interval[1] < low or interval[0] > high
+    return upper < low or lower > high
 
 
 def probabilities_best(channels: Sequence[Channel], pulls: Array, successes: Array) -> Array:
     """Return each arm's posterior probability of having the largest mean reward.
 
     The posterior is TS-CF's, so these are its choice probabilities (the paper, section 4.2). With
-    F_k the distribution function of arm k's mean reward, the largest one lies in a cell (u, v] with
-    probability Π F(v) − Π F(u), and is arm k's in proportion to its increase ΔF_k / F_k there. The
-    cells are cut at quantiles of all arms, so the sum is 1 and the error of second order.
+    F_k the distribution function of arm k's mean reward, arm k is largest and in a cell (u, v]
+    with probability ∫ ΔF_k·Π_j≠k (F_j(u) + x·ΔF_j) dx over x ∈ [0, 1], if every F rises evenly in
+    the cell. The cells are cut at quantiles of all arms, so they nearly do; where draws end at 0 or
+    1 and tie, this shares the tie evenly, as the words do.
     """
     from scipy.special import betainc, betaincinv, expit  # noqa: PLC0415 (heavy)
 
@@ -80,13 +79,13 @@ def probabilities_best(channels: Sequence[Channel], pulls: Array, successes: Arr
         cuts = cuts[np.linspace(0, len(cuts) - 1, 4000).astype(int)]
     below = betainc(a, b, levels_at(arms, cuts))
     below = np.pad(below, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
-    rise = np.diff(below)
-    middle = (below[:, 1:] + below[:, :-1]) / 2
-    share = np.divide(rise, middle, out=np.zeros_like(rise), where=middle > 0)
-    total = share.sum(axis=0)
-    share = np.divide(share, total, out=np.zeros_like(share), where=total > 0)
-    largest_in_cell = np.diff(np.exp(np.log(np.maximum(below, 1e-300)).sum(axis=0)))
-    return np.asarray(share @ largest_in_cell)
+    start, rise = below[:, :-1], np.diff(below)
+    best = np.zeros(len(channels))
+    for node, weight in zip(*np.polynomial.legendre.leggauss(NODES), strict=True):
+        log_below = np.log(np.maximum(start + (node + 1) / 2 * rise, 1e-300))
+        others = np.exp(log_below.sum(axis=0) - log_below)
+        best += weight / 2 * (rise * others).sum(axis=1)
+    return np.asarray(best / best.sum())
 
 
 def estimate_arms(

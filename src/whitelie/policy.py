@@ -10,16 +10,14 @@ that rule reads feedback:
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
-
-import numpy as np
 
 from whitelie import composition
 from whitelie.channel import Channel, RandomizedResponse
-from whitelie.errors import InvalidInput
+from whitelie.errors import InvalidInput, real_number
 
 Feedback = Literal["corrected", "naive", "wrapped"]
 Domain = Literal["extended", "unit"]
@@ -169,9 +167,13 @@ class DPUCBInt(Policy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_number("epsilon", self.epsilon, "DP-UCB-INT is defined for 0 < epsilon ≤ 1", 0, 1)
-        _check_number("v", self.v, "DP-UCB-INT is defined for 1 < v ≤ 1.5", 1, 1.5)
-        _check_number("delta", self.delta, "a failure probability lies in (0, 0.5]", 0, 0.5)
+        for field, least, most in (
+            ("epsilon", 1e-6, 1),
+            ("v", 1 + 1e-6, 1.5),
+            ("delta", 1e-300, 0.5),
+        ):
+            reason = f"DP-UCB-INT is defined here from {least} to {most}"
+            real_number(field, getattr(self, field), reason, least=least, most=most)
         _check_choice("calibrated", self.calibrated, (True, False))
         _check_choice("noise", self.noise, ("once", "every round"))
 
@@ -184,16 +186,15 @@ class DPUCBInt(Policy):
         """Return after how many pulls of an arm its index is released anew."""
         if not self.calibrated:
             return math.ceil(1 / self.epsilon)
-        return _calibrated_period(self.epsilon, self.v, self.delta, horizon)
+        return composition.calibrated_period(self.epsilon, self.v, self.delta, horizon)
 
     def guarantee(self, horizon: int) -> composition.Guarantee:
         """Return the total privacy of one person's reward after `horizon` steps."""
         if self.noise == "every round":
             reason = "noise redrawn every round: no theorem applied"
             return composition.Guarantee(math.inf, self.delta, horizon, reason)
-        total = composition.optimal(
-            _release_levels(self.period(horizon), self.v, horizon), self.delta
-        )
+        levels = composition.release_levels(self.period(horizon), self.v, horizon)
+        total = composition.optimal(levels, self.delta)
         theorem = "Kairouz, Oh and Viswanath, Theorem 3.5"
         return composition.Guarantee(total, self.delta, horizon, theorem)
 
@@ -207,7 +208,7 @@ def policy_from_dict(data: Any) -> Policy:
     kinds: dict[str, type[Policy]] = {
         kind.__name__: kind for kind in (KLUCB, UCB, UCB1, TS, DPUCBInt)
     }
-    if not isinstance(data, dict) or data.get("name") not in kinds:
+    if not isinstance(data, dict) or str(data.get("name")) not in kinds:
         raise InvalidInput("policy", data, 'its "name" must be one of ' + ", ".join(kinds))
     tuning = {key: value for key, value in data.items() if key != "name"}
     try:
@@ -216,38 +217,11 @@ def policy_from_dict(data: Any) -> Policy:
         raise InvalidInput("policy", data, f"{data['name']} has no such tuning") from error
 
 
-def _release_levels(period: int, v: float, horizon: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """A release after n pulls: sensitivity 1/n, Laplace scale n^-(1 − v/2), so level n^-(v/2)."""
-    return np.arange(period, horizon + 1, period, dtype=float) ** (-v / 2)
-
-
-@lru_cache(maxsize=64)
-def _calibrated_period(epsilon: float, v: float, delta: float, horizon: int) -> int:
-    def private_enough(period: int) -> bool:
-        return composition.optimal(_release_levels(period, v, horizon), delta) <= epsilon
-
-    too_short, long_enough = 0, 1
-    while not private_enough(long_enough):
-        too_short, long_enough = long_enough, 2 * long_enough
-    while long_enough - too_short > 1:
-        middle = (too_short + long_enough) // 2
-        if private_enough(middle):
-            long_enough = middle
-        else:
-            too_short = middle
-    return long_enough
-
-
 def _check_choice(field: str, value: Any, choices: tuple[Any, ...]) -> None:
     if value not in choices:
         raise InvalidInput(field, value, "choose one of " + ", ".join(map(repr, choices)))
 
 
-def _check_number(field: str, value: Any, reason: str, above: float, up_to: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not above < value <= up_to:
-        raise InvalidInput(field, value, reason)
-
-
 def _check_exploration(c: Any) -> None:
-    if isinstance(c, bool) or not isinstance(c, int | float) or not 0 <= c < math.inf:
-        raise InvalidInput("c", c, "the weight of ln ln t is a finite number from 0 up")
+    most = sys.float_info.max
+    real_number("c", c, "the weight of ln ln t is a finite number from 0 up", least=0, most=most)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse, channel_from_dict
-from whitelie.errors import InvalidInput
+from whitelie.errors import InvalidInput, real_number
 
 Channels = Channel | Sequence[Channel] | Mapping[Any, Channel]
 
@@ -106,10 +106,4 @@ class Problem:
 
 
 def _mean(name: Hashable, value: Any) -> float:
-    try:
-        mean = float(value)
-    except (TypeError, ValueError):
-        mean = -1.0
-    if not 0 <= mean <= 1:
-        raise InvalidInput(f"means[{name!r}]", value, "a mean reward lies in [0, 1]")
-    return mean
+    return real_number(f"means[{name!r}]", value, "a mean reward lies in [0, 1]", least=0, most=1)

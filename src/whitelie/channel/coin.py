@@ -11,6 +11,10 @@ from collections.abc import Callable
 from fractions import Fraction
 
 ONE = 1 << 64
+EXACT = decimal.Context(
+    prec=60, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=[decimal.InvalidOperation]
+)
+"""Our own arithmetic, whatever the caller has set for theirs."""
 LARGEST_BELOW_ONE = 1 - 2.0**-53
 
 RandomBits = Callable[[int], int]
@@ -19,7 +23,7 @@ RandomBits = Callable[[int], int]
 def threshold(probability: float) -> int:
     """Return probability · 2^64, rounded toward ½ to a whole number.
 
-    Every double from 2^-12 up is exact; below, rounding toward ½ errs on the private side.
+    Every double from 2^-12 up is exact. Epsilon is computed after this rounding.
 
     >>> threshold(0.75) == 3 * 2**62, threshold(1e-30), threshold(0.0), threshold(1.0) == 2**64
     (True, 1, 0, True)
@@ -43,11 +47,11 @@ def exact_epsilon(zero: int, one: int) -> float:
             continue
         if numerator == 0 or denominator == 0:
             return math.inf
-        with decimal.localcontext(prec=60):
+        with decimal.localcontext(EXACT):
             exact = abs((decimal.Decimal(numerator) / decimal.Decimal(denominator)).ln())
-        rounded = float(exact)
-        if decimal.Decimal(rounded) < exact:
-            rounded = math.nextafter(rounded, math.inf)
+            rounded = float(exact)
+            if decimal.Decimal(rounded) < exact:
+                rounded = math.nextafter(rounded, math.inf)
         epsilon = max(epsilon, rounded)
     return epsilon
 
@@ -59,7 +63,7 @@ def truth_probability(epsilon: float) -> float:
     nominal one. Doubles end at 1 − 2^-53, so no coin is less private than epsilon = 36.7.
     """
     p = min(1 / (1 + math.exp(-epsilon)) + 2.0**-51, LARGEST_BELOW_ONE)
-    with decimal.localcontext(prec=60):
+    with decimal.localcontext(EXACT):
         # e^50 exceeds the odds of LARGEST_BELOW_ONE, so capping there changes nothing.
         largest_odds = decimal.Decimal(min(epsilon, 50.0)).exp().next_minus()
     while p > 0.5 and Fraction(p) / (1 - Fraction(p)) > Fraction(largest_odds):
@@ -67,12 +71,10 @@ def truth_probability(epsilon: float) -> float:
     return p
 
 
-def flip(zero: int, one: int, reward: float, randbits: RandomBits) -> int:
-    """Return 1 with probability zero + reward·(one − zero), in 2^-64ths: one draw, then arithmetic.
+def flip(zero: int, one: int, reward: float, word: int) -> int:
+    """Return whether 128 drawn bits lie below zero + reward·(one − zero), without any branch.
 
     The reward counts in whole 2^-64ths too (exact for doubles from 2^-12 up), so 128 bits decide
-    exactly, and for a reward of 0 or 1 the upper 64 bits alone. The draw comes before the reward
-    is looked at, and no branch here depends on it.
+    exactly, and for a reward of 0 or 1 the upper 64 bits alone.
     """
-    word = randbits(128)
     return int(word < zero * ONE + int(reward * 2.0**64) * (one - zero))

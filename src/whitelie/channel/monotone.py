@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
-from whitelie.errors import InvalidInput
+from whitelie.errors import InvalidInput, real_number
 
 GRID = 2**16
 
@@ -33,8 +33,10 @@ class Monotone:
     __slots__ = ("increasing", "xs", "ys")
 
     def __init__(self, g: Callable[[float], float]) -> None:
-        grid = tuple(i / GRID for i in range(GRID + 1))
-        self._fill(grid, tuple(float(g(x)) for x in grid))
+        if not callable(g):
+            raise InvalidInput("g", g, "give a function, or use Monotone.from_points")
+        grid = [i / GRID for i in range(GRID + 1)]
+        self._fill([(x, g(x)) for x in grid])
 
     @classmethod
     def from_points(cls, points: Iterable[tuple[float, float]]) -> Self:
@@ -43,25 +45,30 @@ class Monotone:
         >>> Monotone.from_points([(0, 0.9), (0.5, 0.3), (1, 0.2)])
         Monotone(3 points, decreasing from 0.9 to 0.2)
         """
-        ordered = sorted((float(x), float(y)) for x, y in points)
+        try:
+            pairs = [(x, y) for x, y in points]
+        except (TypeError, ValueError):
+            raise InvalidInput("points", points, "give pairs (mean reward, feedback)") from None
         channel = cls.__new__(cls)
-        channel._fill(tuple(x for x, _ in ordered), tuple(y for _, y in ordered))
+        channel._fill(pairs)
         return channel
 
-    def _fill(self, xs: tuple[float, ...], ys: tuple[float, ...]) -> None:
+    def _fill(self, points: list[tuple[Any, Any]]) -> None:
+        reason = "a mean reward lies in [0, 1]"
+        pairs = sorted(
+            (real_number("points", x, reason, least=0, most=1), _mean_feedback(x, y))
+            for x, y in points
+        )
+        xs, ys = tuple(x for x, _ in pairs), tuple(y for _, y in pairs)
         if len(xs) < 2 or xs[0] != 0 or xs[-1] != 1:
-            raise InvalidInput(
-                "points", xs, "the mean rewards must reach from exactly 0 to exactly 1"
-            )
-        for x, y in zip(xs, ys, strict=True):
-            if not 0 <= y <= 1:
-                raise InvalidInput(
-                    "g", y, f"g({x:.6g}) is no mean of binary feedback, not in [0, 1]"
-                )
+            reason = "the mean rewards must reach from exactly 0 to exactly 1"
+            raise InvalidInput("points", xs, reason)
+        if ys[0] == ys[-1]:
+            raise InvalidInput("g", ys[0], "g must be strictly monotone, and g(0) is g(1)")
         increasing = ys[0] < ys[-1]
         for (x0, x1), (y0, y1) in zip(pairwise(xs), pairwise(ys), strict=True):
-            if not x0 < x1:
-                raise InvalidInput("points", x1, "mean rewards must be different numbers")
+            if x0 == x1:
+                raise InvalidInput("points", x1, "two points have this mean reward")
             if y0 == y1 or (y0 < y1) != increasing:
                 way = "increasing" if increasing else "decreasing"
                 raise InvalidInput(
@@ -87,6 +94,10 @@ class Monotone:
     def __repr__(self) -> str:
         way = "increasing" if self.increasing else "decreasing"
         return f"Monotone({len(self.xs)} points, {way} from {self.ys[0]:.6g} to {self.ys[-1]:.6g})"
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        """A value that does not change is its own copy."""
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_points, (list(zip(self.xs, self.ys, strict=True)),)
@@ -116,6 +127,11 @@ class Monotone:
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Return the channel that `to_dict` described."""
         return cls.from_points(zip(data["xs"], data["ys"], strict=True))
+
+
+def _mean_feedback(x: Any, y: Any) -> float:
+    reason = f"g({x}) is not a mean of binary feedback, in [0, 1]"
+    return real_number("g", y, reason, least=0, most=1)
 
 
 def _between(

@@ -7,18 +7,12 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from whitelie.channel import coin
-from whitelie.errors import InvalidInput
+from whitelie.errors import InvalidInput, real_number
 
 
 def probability(field: str, value: Any) -> float:
     """Return the value as a float if it is a probability, else refuse it by name."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 <= number <= 1:
-        raise InvalidInput(field, value, "a probability lies in [0, 1]")
-    return number
+    return real_number(field, value, "a probability lies in [0, 1]", least=0, most=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +41,7 @@ class RandomizedResponse:
             raise InvalidInput(
                 "p00 + p11",
                 self.p00 + self.p11,
-                "a sum of 1 makes the slope 0: the feedback says nothing about the reward, "
+                "a sum of 1 makes the slope 0: feedback says nothing about the reward, "
                 "and nothing can be learned from it",
             )
 
@@ -61,20 +55,15 @@ class RandomizedResponse:
         >>> RandomizedResponse.from_epsilon(1).epsilon <= 1
         True
         """
-        try:
-            asked = float(epsilon)
-        except (TypeError, ValueError):
-            asked = math.nan
-        if not asked > 0:
-            raise InvalidInput(
-                "epsilon",
-                epsilon,
-                "it must be a number above 0: at 0 the feedback is independent of the reward "
-                "and nothing can be learned",
-            )
+        reason = (
+            "it must be a number above 0: at 0 the feedback is independent of the reward "
+            "and nothing can be learned"
+        )
+        asked = real_number("epsilon", epsilon, reason, least=5e-324, most=math.inf)
         p = 1.0 if asked == math.inf else coin.truth_probability(asked)
         if p == 0.5:
-            raise InvalidInput("epsilon", epsilon, "it is too small for a coin of 64 bits")
+            reason = "it is too small: its coin cannot be told from a fair one"
+            raise InvalidInput("epsilon", epsilon, reason)
         return cls(p00=p, p11=p)
 
     @classmethod
@@ -147,9 +136,15 @@ class RandomizedResponse:
         """Return the feedback of one reward in [0, 1]: 1 with probability g(reward).
 
         A reward strictly between 0 and 1 is rounded at random and randomised in one draw.
-        `randbits(n)` must return n secret uniform bits; replace it in tests only.
+        `randbits(n)` must return n secret uniform bits; replace it in tests only. The bits are
+        drawn before the reward is looked at, and a refused reward is not repeated in the error.
         """
-        return coin.flip(*self.thresholds, probability("reward", reward), randbits)
+        word = randbits(128)
+        try:
+            known = probability("reward", reward)
+        except InvalidInput:
+            raise InvalidInput("reward", "(not shown)", "a reward lies in [0, 1]") from None
+        return coin.flip(*self.thresholds, known, word)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data from which `channel_from_dict` makes an equal channel."""

@@ -33,8 +33,8 @@ class Arms(NamedTuple):
     table_y: Array
 
 
-def pack(policy: Policy, channels: Sequence[Channel]) -> Arms:
-    """Return the arms as this policy reads them."""
+def pack(policy: Policy, channels: Sequence[Channel], active: Array | None = None) -> Arms:
+    """Return the arms as this policy reads them; WRAPPER's scale spans the active ones."""
     policy.check_channels(channels)
     if policy.feedback == "corrected":
         return _pack(channels)
@@ -43,8 +43,10 @@ def pack(policy: Policy, channels: Sequence[Channel]) -> Arms:
         return arms
     at_zero = np.array([channel.mean_reward(0.0) for channel in channels])
     at_one = np.array([channel.mean_reward(1.0) for channel in channels])
-    lowest = min(at_zero.min(), at_one.min())
-    width = max(at_zero.max(), at_one.max()) - lowest
+    values = np.stack([at_zero, at_one])
+    if active is not None:
+        values = values[:, active]
+    lowest, width = values.min(), values.max() - values.min()
     return arms._replace(offset=(at_zero - lowest) / width, scale=(at_one - at_zero) / width)
 
 

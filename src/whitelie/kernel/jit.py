@@ -27,13 +27,13 @@ def source_hash() -> str:
 
 
 def _cache_directory() -> str | None:
-    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    base = Path(numba.config.CACHE_DIR or user_cache / "whitelie")
-    directory = base / f"kernel-{source_hash()}"
     try:
+        user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        base = Path(numba.config.CACHE_DIR or user_cache / "whitelie")
+        directory = base / f"kernel-{source_hash()}"
         directory.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()
-    except OSError:
+    except (OSError, RuntimeError):  # no right to write there, or no home at all
         return None
     return str(directory)
 
