@@ -175,6 +175,7 @@ def test_the_identity_never_lies() -> None:
     for word in (0, 2**127, 2**128 - 1):
         assert IDENTITY.flip(0, randbits=always(word)) == 0
         assert IDENTITY.flip(1, randbits=always(word)) == 1
+        assert IDENTITY.flip(True, randbits=always(word)) == 1
 
 
 @pytest.mark.parametrize("reward", [0.0, 0.3, 0.5, 1.0])

@@ -141,7 +141,7 @@ class RandomizedResponse:
         """
         word = randbits(128)
         try:
-            known = probability("reward", reward)
+            known = probability("reward", int(reward) if isinstance(reward, bool) else reward)
         except InvalidInput:
             raise InvalidInput("reward", "(not shown)", "a reward lies in [0, 1]") from None
         return coin.flip(*self.thresholds, known, word)
