@@ -177,7 +177,7 @@ def outputs(code: str) -> list[float]:
 def threaded_seconds(jobs: int) -> float:
     start = time.perf_counter()
     policies: list[Policy] = [KLUCB(), TS()]
-    simulate(FIRST_EXPERIMENT, policies, horizon=100_000, replicates=200, seed=1, jobs=jobs)
+    simulate(FIRST_EXPERIMENT, policies, horizon=100_000, replicates=500, seed=1, jobs=jobs)
     return time.perf_counter() - start
 
 
@@ -192,7 +192,7 @@ def scale() -> str:
             "- kl-UCB-CF and TS-CF on experiment 1 at the paper's scale (10 arms, T = 100,000, "
             f"1,000 replicates): {seconds:.1f} s in 2 threads, peak memory {megabytes:,.0f} MB.",
             f"- Two threads are {one / two:.2f} times as fast as one ({one:.1f} s and {two:.1f} s "
-            "for 200 replicates).",
+            "for 500 replicates).",
             f"- From `import` to a first small result: {cold:.1f} s compiling everything, "
             f"{warm:.1f} s from the disk cache.",
         ]

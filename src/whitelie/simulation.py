@@ -30,6 +30,7 @@ from whitelie.store import Store
 Policies = Sequence[Policy | OwnPolicy] | Mapping[str, Policy | OwnPolicy]
 
 CHUNK_SECONDS = 1.0
+TAIL = 8
 CHECKPOINTS = 200
 
 
@@ -99,9 +100,11 @@ class Line:
     size: int = 1
 
     def next_chunk(self) -> range:
-        """Take the next replicates to run."""
+        """Take the next replicates to run; fewer towards the end, so that all workers end together."""
+        left = sum(map(len, self.missing))
+        size = min(self.size, max(1, left // TAIL))
         first = self.missing[0]
-        chunk, rest = first[: self.size], first[self.size :]
+        chunk, rest = first[:size], first[size:]
         self.missing[:1] = [rest] if rest else []
         return chunk
 
