@@ -100,7 +100,7 @@ class Line:
     size: int = 1
 
     def next_chunk(self) -> range:
-        """Take the next replicates to run; fewer towards the end, so that all workers end together."""
+        """Take the next replicates to run: fewer towards the end, so that all workers end then."""
         left = sum(map(len, self.missing))
         size = min(self.size, max(1, left // TAIL))
         first = self.missing[0]
