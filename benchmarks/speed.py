@@ -132,8 +132,8 @@ def growth() -> str:
     """Cost per step against the number of arms and the horizon."""
     sizes, horizons = (2, 5, 10, 20, 50, 100), (10**3, 10**4, 10**5, 10**6)
     lines = [
-        "Nanoseconds per step on rewards as they are, against K: at a fixed horizon, where more arms "
-        "also mean more exploring, and at one that grows with K.",
+        "Nanoseconds per step on rewards as they are, against K: at a fixed horizon, where more "
+        "arms also mean more exploring, and at one that grows with K.",
         "",
         *head("policy", [f"K = {size}" for size in sizes]),
     ]
