@@ -73,6 +73,49 @@ def test_the_same_on_the_first_experiment(policy: Policy) -> None:
         np.testing.assert_array_equal(fast, plain)
 
 
+SIMILAR = [(0.6, 0.62), (0.6, 0.7), (0.9, 0.95)]
+CROWD = Problem([0.98] * 60)
+NEARLY_TIED: dict[str, tuple[Policy, Problem]] = {
+    **{
+        f"wrapped, {best} and {others}": (
+            KLUCB(feedback="wrapped"),
+            Problem(
+                [0.9] + [0.8] * 9,
+                [RandomizedResponse.warner(best)] + [RandomizedResponse.warner(others)] * 9,
+            ),
+        )
+        for best, others in SIMILAR
+    },
+    **{f"equal arms, c = {c}": (KLUCB(c=c), Problem([0.5] * 10)) for c in (3, 10, 20, 50, 1e3)},
+    "a crowd": (KLUCB(), CROWD),
+    "a crowd, c = 0": (KLUCB(c=0), CROWD),
+    "a crowd of UCB": (UCB(), CROWD),
+    "rewards of 0 on the unit domain": (
+        KLUCB(domain="unit"),
+        Problem([0.0] * 3, RandomizedResponse(p00=0.25, p11=1.0)),
+    ),
+    "rewards of 1 on the unit domain": (
+        KLUCB(domain="unit", c=0),
+        Problem([1.0] * 3, RandomizedResponse(p00=1.0, p11=0.25)),
+    ),
+    "a nearly flat channel": (
+        KLUCB(),
+        Problem([0.9, 0.5, 0.1], RandomizedResponse(p00=0.5, p11=0.501)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEARLY_TIED)
+def test_indices_that_round_together_are_told_apart_as_plainly(name: str) -> None:
+    """Many indices within roundings of 1 or of each other, looked at every step."""
+    policy, problem = NEARLY_TIED[name]
+    every_step = np.arange(1, 3001)
+    for replicate in range(10 if len(problem.names) < 20 else 2):
+        fast = runner(policy, problem, 1, every_step)(replicate)
+        plain = runner(policy, problem, 1, every_step, plain=True)(replicate)
+        np.testing.assert_array_equal(fast, plain)
+
+
 def test_one_more_pull_would_be_seen() -> None:
     """Negative control: another exploration gives other decisions on nearly every problem."""
     different = [

@@ -286,6 +286,16 @@ class Wordless:
         ({"policies": []}, "policies"),
         ({"policies": [TS(), TS()]}, "policies"),
         ({"policies": ["TS"]}, "policies"),
+        ({"policies": "TS"}, "policies"),
+        ({"policies": TS()}, "policies"),
+        ({"policies": {1: TS()}}, "policies"),
+        ({"policies": {"": TS()}}, "policies"),
+        ({"problem": [0.5, 0.6]}, "problem"),
+        ({"problem": Problem({1: 0.5, "1": 0.4})}, "problem"),
+        ({"executor": 3}, "executor"),
+        ({"store": 3}, "store"),
+        ({"store": ""}, "store"),
+        ({"store": "a\0b"}, "store"),
         ({"policies": [Wordless()]}, "policies"),
         ({"policies": [RoundRobin]}, "policies"),
         ({"problem": Problem([0.5], Monotone(lambda x: x)), "policies": [TS(feedback="wrapped")]},
@@ -306,17 +316,23 @@ def test_bad_settings_are_refused_before_any_work(
     ("changes", "difference"),
     [
         ({"seed": 6}, "made with seed 5, not 6"),
-        ({"horizon": 3000}, r"checkpoints \d+ up to 2000, not \d+ up to 3000"),
+        ({"horizon": 3000}, r"with \d+ checkpoints, not \d+;"),
+        ({"checkpoints": [1, 7, 2000]}, r"checkpoints\[1\] 5, not 7;"),
         (
-            {"problem": Problem([0.9, 0.8, 0.4], RandomizedResponse.from_epsilon(2))},
-            "other problems",
+            {"problem": Problem({"a": 0.9, "b": 0.8, "c": 0.4}, PROBLEM.channels)},
+            r"problems\[0\].means \[0.9, 0.8, 0.5\], not \[0.9, 0.8, 0.4\]",
+        ),
+        (
+            {"problem": Problem({"a": 0.9, "b": 0.8, "d": 0.5}, PROBLEM.channels)},
+            r"problems\[0\].names \['a', 'b', 'c'\], not \['a', 'b', 'd'\]",
         ),
     ],
 )
 def test_a_store_of_other_settings_is_refused_with_the_difference(
     changes: dict[str, Any], difference: str, tmp_path: Path
 ) -> None:
-    simulate(PROBLEM, [TS()], **SETTINGS, store=tmp_path)
+    times: dict[str, Any] = {"checkpoints": [1, 5, 2000]} if "checkpoints" in changes else {}
+    simulate(PROBLEM, [TS()], **SETTINGS, **times, store=tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     arguments: dict[str, Any] = {"problem": PROBLEM, "policies": [TS()], "store": tmp_path}
     with pytest.raises(InvalidInput, match=difference):
@@ -344,9 +360,63 @@ def test_a_folder_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").read_text() == "precious"
 
 
+def test_a_store_survives_being_killed_at_its_birth(tmp_path: Path) -> None:
+    (tmp_path / ".whitelie-half").write_text("half of some settings")
+    simulate(PROBLEM, [TS()], **SETTINGS, store=tmp_path)
+    again = Counting()
+    simulate(PROBLEM, [TS()], **SETTINGS, store=tmp_path, executor=again)
+    assert again.replicates == 0
+
+
+def test_many_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy as np; from whitelie import Problem; from whitelie.store import Store\n"
+        "for n in range(40): Store(f'{sys.argv[1]}/{n}', [Problem([0.5])], 1, np.array([1]))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]
+    assert [process.communicate()[1] for process in processes] == [b""] * 4
+
+
+def test_chunks_that_cannot_be_counts_are_computed_again(tmp_path: Path, reference: Result) -> None:
+    simulate(PROBLEM, [TS()], **SETTINGS, store=tmp_path)
+    paths = sorted((tmp_path / "chunks").iterdir())
+    np.save(paths[0], np.load(paths[0]).astype(float))
+    np.save(paths[1], np.load(paths[1]) + 1)
+    assert_same_pulls(simulate(PROBLEM, [TS()], **SETTINGS, store=tmp_path), reference, ["TS-CF"])
+
+
+def test_names_that_a_store_cannot_hold_leave_no_folder(tmp_path: Path) -> None:
+    strange = Problem({frozenset({1}): 0.5, "b": 0.4})
+    with pytest.raises(InvalidInput, match="text or whole numbers"):
+        simulate(strange, [TS()], **SETTINGS, store=tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
 def test_a_store_needs_to_tell_policies_apart(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="to_dict"):
         simulate(PROBLEM, [RoundRobin()], **SETTINGS, store=tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"values": [1, 1]}, "values"),
+        ({"coordinate": "time"}, "coordinate"),
+        ({"cells": [(PROBLEM, [TS()]), (PROBLEM, [KLUCB()])]}, "results"),
+        ({"cells": [(PROBLEM, [TS()]), (Problem([0.5, 0.4, 0.3]), [TS()])]}, "results"),
+    ],
+)
+def test_a_sweep_that_does_not_fit_together_is_refused_before_any_work(
+    changes: dict[str, Any], field: str
+) -> None:
+    work = Counting()
+    arguments: dict[str, Any] = {"cells": [(PROBLEM, [TS()])] * 2, "coordinate": "x"}
+    arguments |= {"values": [1, 2], "executor": work} | SETTINGS | changes
+    with pytest.raises(InvalidInput) as refusal:
+        simulate_many(**arguments)
+    assert refusal.value.field == field
+    assert work.replicates == 0
 
 
 def test_a_sweep_needs_a_value_for_every_cell() -> None:

@@ -52,7 +52,7 @@ def test_with_a_wrong_channel_it_is_not(name: str) -> None:
     doubted = [RandomizedResponse.warner(0.55 if g.increasing else 0.45) for g in truth.channels]
     assumed = Problem(truth.means, [truth.channels[0], *doubted[1:]])
     constant = bounds.lower_constant(truth)
-    assert slope(regret_under(assumed, truth)) != pytest.approx(constant, rel=0.35)
+    assert slope(regret_under(assumed, truth)) > 2 * constant
 
 
 def test_corrected_policies_stay_below_and_naive_ones_grow_linearly() -> None:

@@ -87,6 +87,7 @@ def simulate_many(  # noqa: PLR0913 (what users expect to tune, all by name)
     if len(values) != len(cells):
         raise InvalidInput("values", values, f"give one value for each of the {len(cells)} cells")
     work = Work(cells, horizon, replicates, seed, checkpoints)
+    Result.stack(work.outlines, coordinate, values)
     return Result.stack(work.run(jobs, executor, store, progress), coordinate, values)
 
 
@@ -138,6 +139,14 @@ class Work:
         self.replicates = whole_number("replicates", replicates, least=1, most=2**31 - 1)
         self.seed = whole_number("seed", seed, most=2**64 - 1)
         self.checkpoints = _checkpoints(checkpoints, self.horizon)
+        self.outlines = [self._outline(cell) for cell in range(len(cells))]
+
+    def _outline(self, cell: int) -> Result:
+        """Return a result of one step, so that what a result would refuse is refused now."""
+        named, problem = self.policies[cell], self.problems[cell]
+        first_arm = np.eye(len(problem.names), dtype=np.int32)[0]
+        pulls = np.tile(first_arm, (len(named), 1, 1, 1))
+        return self._result(cell, pulls, np.array([1]), {})
 
     def run(
         self,
@@ -147,6 +156,10 @@ class Work:
         shown: bool,
     ) -> list[Result]:
         """Do what the store does not have yet, and return one result per cell."""
+        if executor is not None and not isinstance(executor, Executor):
+            raise InvalidInput("executor", executor, "give a concurrent.futures.Executor")
+        if (folder is not None and not isinstance(folder, str | os.PathLike)) or folder == "":
+            raise InvalidInput("store", folder, "give the path of a folder")
         workers = whole_number("jobs", os.cpu_count() if jobs is None else jobs, least=1)
         start = time.monotonic()
         store = None if folder is None else self._open(folder)
@@ -167,7 +180,11 @@ class Work:
                     store.save(line.cell, self._description(line), chunk.start, done)
                 self._rows(line, pulls[line.cell])[chunk.start : chunk.stop] = done
                 advance(len(chunk))
-        return [self._result(cell, pulls[cell], start) for cell in range(len(self.problems))]
+        provenance = _provenance(time.monotonic() - start)
+        return [
+            self._result(cell, pulls[cell], self.checkpoints, provenance)
+            for cell in range(len(self.problems))
+        ]
 
     def _places(self) -> Iterator[tuple[int, str]]:
         for cell, named in enumerate(self.policies):
@@ -227,14 +244,14 @@ class Work:
         problem, policy = self.problems[line.cell], self.policies[line.cell][line.name]
         return pool.submit(run_chunk, problem, policy, self.seed, self.checkpoints, chunk)
 
-    def _result(self, cell: int, pulls: Array, start: float) -> Result:
+    def _result(self, cell: int, pulls: Array, times: Array, provenance: dict[str, Any]) -> Result:
         return Result.from_pulls(
             pulls,
             problem=self.problems[cell],
             policies={name: _describe(p) for name, p in self.policies[cell].items()},
-            times=self.checkpoints.tolist(),
+            times=times.tolist(),
             seed=self.seed,
-            provenance=_provenance(time.monotonic() - start),
+            provenance=provenance,
         )
 
 
@@ -265,6 +282,10 @@ def _executor(executor: Executor | None, workers: int) -> Iterator[Executor]:
 
 
 def _named(problem: Problem, policies: Policies) -> dict[str, Policy | OwnPolicy]:
+    if not isinstance(problem, Problem):
+        raise InvalidInput("problem", problem, "give a Problem")
+    if isinstance(policies, str) or not isinstance(policies, Mapping | Sequence):
+        raise InvalidInput("policies", policies, "give a list of policies, or {name: policy}")
     if isinstance(policies, Mapping):
         pairs = list(policies.items())
     else:

@@ -9,8 +9,10 @@ import hashlib
 import json
 import os
 import re
+import reprlib
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from whitelie.kernel.jit import source_hash
 from whitelie.problem import Problem
 
 FORMAT = 1
+TEMPORARY = ".whitelie-"
 CHUNK = re.compile(r"(\d+)-([0-9a-f]{16})-(\d+)-(\d+)\.npy")
 
 
@@ -41,6 +44,7 @@ class Store:
         checkpoints: Array,
     ) -> None:
         self._chunks = Path(folder) / "chunks"
+        self._checkpoints = checkpoints
         self._shapes = [(len(checkpoints), len(problem.names)) for problem in problems]
         settings = {
             "format": FORMAT,
@@ -50,28 +54,39 @@ class Store:
             "problems": [problem.to_dict() for problem in problems],
         }
         try:
-            self._open(Path(folder), settings)
-        except OSError as error:
-            reason = f"the folder cannot be used as a store: {error.strerror or error}"
+            self._open(Path(folder), json.dumps(settings))
+        except TypeError:
+            reason = "arm names must be text or whole numbers to be kept"
+            raise InvalidInput("store", str(folder), reason) from None
+        except (OSError, ValueError) as error:
+            if isinstance(error, InvalidInput):
+                raise
+            reason = f"the folder cannot be used as a store: {error}"
             raise InvalidInput("store", str(folder), reason) from error
 
-    def _open(self, folder: Path, settings: dict[str, Any]) -> None:
+    def _open(self, folder: Path, settings: str) -> None:
+        """Claim a new or empty folder by its settings, all at once; else compare them."""
         path = folder / "settings.json"
-        if path.exists():
-            _check_same(folder, path, settings)
-        elif folder.exists() and any(folder.iterdir()):
-            raise InvalidInput(
-                "store", str(folder), "the folder holds something else; choose another"
-            )
-        self._chunks.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            _write_whole(path, json.dumps(settings).encode())
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(not entry.name.startswith(TEMPORARY) for entry in folder.iterdir()):
+                if not path.exists():  # nobody else was quicker
+                    reason = "the folder holds something else; choose another"
+                    raise InvalidInput("store", str(folder), reason)
+            else:
+                with _whole_file(folder) as file:
+                    file.write(settings.encode())
+                with suppress(FileExistsError):
+                    os.link(file.name, path)
+                Path(file.name).unlink()
+        _check_same(folder, path, json.loads(settings))
+        self._chunks.mkdir(exist_ok=True)
         tempfile.TemporaryFile(dir=self._chunks).close()
 
     def save(self, cell: int, policy: Any, start: int, pulls: Array) -> None:
         """Keep the pulls of consecutive replicates from `start` on."""
         name = f"{cell}-{fingerprint(policy)}-{start}-{start + len(pulls)}.npy"
-        with tempfile.NamedTemporaryFile(dir=self._chunks, delete=False) as file:
+        with _whole_file(self._chunks) as file:
             np.save(file, pulls)
         Path(file.name).replace(self._chunks / name)
 
@@ -83,31 +98,40 @@ class Store:
                 continue
             start, stop = int(match[3]), int(match[4])
             pulls = _read(path)
-            if pulls is not None and pulls.shape == (stop - start, *self._shapes[cell]):
+            if pulls is not None and self._is_sound(pulls, (stop - start, *self._shapes[cell])):
                 yield start, pulls
 
+    def _is_sound(self, pulls: Array, shape: tuple[int, ...]) -> bool:
+        """Whether these can be counts: after t steps there are t pulls."""
+        right_form = pulls.dtype == np.int32 and pulls.shape == shape
+        return right_form and bool((pulls.sum(axis=-1) == self._checkpoints).all())
 
-def _check_same(folder: Path, path: Path, settings: dict[str, Any]) -> None:
+
+def _check_same(folder: Path, path: Path, asked: dict[str, Any]) -> None:
     try:
         kept = json.loads(path.read_text())
     except ValueError:
         raise InvalidInput("store", str(folder), "its settings.json is not whitelie's") from None
-    for key, asked in settings.items():
+    for key, value in asked.items():
         if not isinstance(kept, dict) or key not in kept:
             raise InvalidInput("store", str(folder), f"its settings.json does not say its {key}")
-        if kept[key] != json.loads(json.dumps(asked)):
-            raise InvalidInput("store", str(folder), _difference(key, kept[key], asked))
+        if kept[key] != value:
+            raise InvalidInput("store", str(folder), _difference(key, kept[key], value))
 
 
 def _difference(key: str, kept: Any, asked: Any) -> str:
     advice = "choose another folder, or ask for the same settings"
-    if key == "checkpoints":
-        kept, asked = f"{len(kept)} up to {kept[-1]}", f"{len(asked)} up to {asked[-1]}"
-    if key == "problems":
-        return f"it holds other problems (means or channels differ); {advice}"
     if key == "kernel":
         return "it was made by another version of the kernel; choose another folder"
-    return f"it was made with {key} {kept}, not {asked}; {advice}"
+    if isinstance(kept, list) and isinstance(asked, list):
+        if len(kept) != len(asked):
+            return f"it was made with {len(kept)} {key}, not {len(asked)}; {advice}"
+        place = next(i for i, value in enumerate(asked) if kept[i] != value)
+        kept, asked, key = kept[place], asked[place], f"{key}[{place}]"
+    if isinstance(kept, dict) and isinstance(asked, dict):
+        part = next(name for name in asked if kept.get(name) != asked[name])
+        kept, asked, key = kept.get(part), asked[part], f"{key}.{part}"
+    return f"it was made with {key} {reprlib.repr(kept)}, not {reprlib.repr(asked)}; {advice}"
 
 
 def _read(path: Path) -> Array | None:
@@ -118,7 +142,6 @@ def _read(path: Path) -> Array | None:
         return None
 
 
-def _write_whole(path: Path, content: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    Path(file.name).replace(path)
+def _whole_file(folder: Path) -> Any:
+    """Open a file that is not yet in its place, so that its place never holds part of it."""
+    return tempfile.NamedTemporaryFile(dir=folder, prefix=TEMPORARY, delete=False)

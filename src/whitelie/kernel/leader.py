@@ -25,6 +25,8 @@ from whitelie.kernel.jit import jit
 from whitelie.kernel.words import ZERO, Word
 
 MARGIN = 1e-9
+# Solved levels are rounded, and near 1 a rounding moves the cost without bound: stay this far away.
+SLACK = 1e-13
 BAR = 0.3
 LONGEST_SUM = 1 << 16  # so many roundings of 10^-15 stay far within the margin
 
@@ -74,11 +76,14 @@ def solve(game: Game, state: State, standing: Standing, k: int, f: float) -> flo
 
 @jit
 def certify(game: Game, state: State, standing: Standing, k: int, reward: float) -> None:
-    """Certify that arm k's index is below a reward until f(t) reaches the expiry."""
-    level = game.arms.intercept[k] + game.arms.slope[k] * reward
+    """Certify that arm k's index is below a reward until f(t) reaches the expiry.
+
+    On the unit domain indices below 0 are 0, so nothing is below a reward of 0.
+    """
+    level = game.arms.intercept[k] + game.arms.slope[k] * reward - SLACK
     needed = cost(state.pulls[k], standing.mean[k], level)
     standing.level[k] = reward
-    standing.expiry[k] = (1 - MARGIN) * needed
+    standing.expiry[k] = 0.0 if game.rule.unit and reward <= 0 else (1 - MARGIN) * needed
 
 
 @jit
@@ -152,7 +157,7 @@ def follow(
     """Pull the leader once, and then on until it may have lost or `stop` pulls have been made."""
     rule, arms, leader = game.rule, game.arms, election.leader
     bar = election.runner_value + BAR * (election.value - election.runner_value)
-    level = arms.intercept[leader] + arms.slope[leader] * bar
+    level = arms.intercept[leader] + arms.slope[leader] * bar + SLACK
     mirrored, offset, scale = arms.mirrored[leader], arms.offset[leader], arms.scale[leader]
     by_table = offset == 0 and scale == 1 and 0 < level < 1
     log_one = math.log(level) if by_table else 0.0
