@@ -116,6 +116,40 @@ def test_indices_that_round_together_are_told_apart_as_plainly(name: str) -> Non
         np.testing.assert_array_equal(fast, plain)
 
 
+def harsh_channel(draws: random.Random) -> Channel:
+    """Channels at the edges, nearly flat ones, and any others."""
+    zero, one = draws.random(), draws.random()
+    if draws.random() < 0.3:
+        zero = draws.choice([0.0, 0.3, 0.5, 0.999])
+        one = abs(zero - draws.choice([1e-2, 1e-3, 1e-5]))
+    elif draws.random() < 0.4:
+        zero, one = draws.choice([(0, 0.5), (0.5, 1), (1, 0), (0, 1), (0.9, 1), (0.1, 0), (1, 0.5)])
+    return RandomizedResponse(p00=1 - zero, p11=one)
+
+
+def test_harsh_problems_are_decided_as_plainly() -> None:
+    """Hundreds of problems where many indices tie, saturate or round together."""
+    draws = random.Random(31)
+    policies: list[Policy] = [
+        KLUCB(feedback=reading, c=c, domain=domain)
+        for reading in ("corrected", "naive", "wrapped")
+        for c in (0, 0.1, 3, 50, 1e4)
+        for domain in ("extended", "unit")
+    ]
+    policies += [UCB(), UCB(c=0), UCB(feedback="wrapped"), UCB1(), UCB1(feedback="wrapped")]
+    for _ in range(1200):
+        size = draws.choice([1, 2, 3, 5, 10, 50])
+        shared = harsh_channel(draws)
+        own = draws.random() < 0.5
+        channels = [harsh_channel(draws) if own else shared for _ in range(size)]
+        means = [draws.choice([0.0, 0.5, 1.0, draws.random()]) for _ in range(size)]
+        policy, problem = draws.choice(policies), Problem(means, channels)
+        every_step = np.arange(1, draws.choice([size, size + 3, 300, 2000]) + 1)
+        fast = runner(policy, problem, 2, every_step)(7)
+        plain = runner(policy, problem, 2, every_step, plain=True)(7)
+        np.testing.assert_array_equal(fast, plain, err_msg=f"{policy} on {problem}")
+
+
 def test_one_more_pull_would_be_seen() -> None:
     """Negative control: another exploration gives other decisions on nearly every problem."""
     different = [

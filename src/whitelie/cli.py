@@ -209,7 +209,7 @@ def _print_summary(found: "Result") -> None:
     title = f"Regret after {found.horizon:,} steps, {found.replicates:,} replicates"
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
     for label in labels:
-        table.add_column(label.replace("_", " "), overflow="fold")
+        table.add_column(label.replace("_", " "), overflow="fold", min_width=9)
     for heading in ("mean", "95 % interval", "best arm"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in summary.reset_index().to_dict("records"):
