@@ -71,6 +71,14 @@ def optimistic(rule: Rule, mean: float, budget: float) -> float:
 
 
 @jit
+def mean_of(arms: Arms, state: State, k: int) -> float:
+    """Return the mean on which arm k's index is built; without any feedback its rate is ½."""
+    pulls = state.pulls[k]
+    ones = pulls - state.successes[k] if arms.mirrored[k] else state.successes[k]
+    return arms.offset[k] + arms.scale[k] * (ones / pulls if pulls > 0 else 0.5)
+
+
+@jit
 def index(rule: Rule, arms: Arms, state: State, k: int, f: float) -> float:
     """Return the upper confidence index of arm k, on the scale of rewards.
 
@@ -78,11 +86,8 @@ def index(rule: Rule, arms: Arms, state: State, k: int, f: float) -> float:
     UCB-CF: g^-1(λ̂ + sqrt(f/(2N))). Pending decisions count in N, not in λ̂; without any feedback
     λ̂ is ½. Where no q ∈ [0, 1] qualifies, "unit" gives the nearest end point.
     """
-    pulls = state.pulls[k]
-    successes = pulls - state.successes[k] if arms.mirrored[k] else state.successes[k]
-    rate = successes / pulls if pulls > 0 else 0.5
-    mean = arms.offset[k] + arms.scale[k] * rate
-    reward = reward_at(arms, k, optimistic(rule, mean, f / (pulls + state.pending[k])))
+    budget = f / (state.pulls[k] + state.pending[k])
+    reward = reward_at(arms, k, optimistic(rule, mean_of(arms, state, k), budget))
     return min(max(reward, 0.0), 1.0) if rule.unit else reward
 
 

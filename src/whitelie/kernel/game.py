@@ -18,6 +18,8 @@ from whitelie.problem import Problem
 
 DECISIONS, FEEDBACK, NOISE = np.arange(3)
 LARGEST_TABLE = 1 << 20
+MARGIN = 1e-9
+"""Indices nearer to each other than this, relatively, are left to the live choice rule."""
 
 
 class Game(NamedTuple):
@@ -44,7 +46,7 @@ def game_of(policy: Policy, problem: Problem, horizon: int) -> Game:
     """
     arms = pack(policy, problem.channels)
     means = np.array(problem.feedback_means)
-    if policy.label == "WR(TS)":
+    if not policy.counts_feedback:
         means = arms.offset + arms.scale * means
         arms = arms._replace(offset=np.zeros(len(means)), scale=np.ones(len(means)))
     return Game(rule_of(policy), arms, thresholds(means), growth_table(horizon))
@@ -83,14 +85,6 @@ def new_state(size: int) -> State:
     """Return the state before any feedback."""
     zeros = np.zeros(size, dtype=np.int64)
     return State(zeros, zeros.copy(), zeros.copy(), np.ones(size, dtype=np.bool_))
-
-
-@jit
-def mean_of(arms: Arms, state: State, k: int) -> float:
-    """Return the mean on which arm k's index is built."""
-    pulls = state.pulls[k]
-    ones = pulls - state.successes[k] if arms.mirrored[k] else state.successes[k]
-    return arms.offset[k] + arms.scale[k] * (ones / pulls)
 
 
 @jit

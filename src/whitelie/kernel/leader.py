@@ -18,13 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from whitelie.kernel.arms import Arms, Array
-from whitelie.kernel.choice import Rule, State, choose_among, exploration
+from whitelie.kernel.choice import Rule, State, choose_among, exploration, mean_of
 from whitelie.kernel.divergence import divergence, upper_end
-from whitelie.kernel.game import Game, Streams, bit, mean_of, new_state, pull, streams_of
+from whitelie.kernel.game import MARGIN, Game, Streams, bit, new_state, pull, streams_of
 from whitelie.kernel.jit import jit
 from whitelie.kernel.words import ZERO, Word
 
-MARGIN = 1e-9
 # Solved levels are rounded, and near 1 a rounding moves the cost without bound: stay this far away.
 SLACK = 1e-13
 BAR = 0.3

@@ -10,12 +10,10 @@ import math
 import numpy as np
 
 from whitelie.kernel.arms import Array
-from whitelie.kernel.choice import choose_among, exploration
-from whitelie.kernel.game import Game, mean_of, new_state, pull, streams_of
+from whitelie.kernel.choice import choose_among, exploration, mean_of
+from whitelie.kernel.game import MARGIN, Game, new_state, pull, streams_of
 from whitelie.kernel.jit import jit
 from whitelie.kernel.words import ZERO, Word
-
-MARGIN = 1e-9
 
 
 @jit
