@@ -4,13 +4,18 @@ VENV := .venv
 RUN := $(VENV)/bin/
 READY := $(VENV)/.ready
 
-.PHONY: reproduce test test-long lint bench clean
+BROWSER := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
+APT := $(ROOT) env DEBIAN_FRONTEND=noninteractive \
+	apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10
+
+.PHONY: reproduce test test-long lint bench chromium clean
 
 reproduce: $(READY)
 	$(RUN)python examples/real_survey.py
 
-test: lint
-	$(RUN)pytest
+test: lint chromium
+	$(RUN)pytest -rs
 
 test-long: $(READY)
 	$(RUN)pytest -m long
@@ -24,6 +29,16 @@ lint: $(READY)
 bench: $(READY)
 	$(RUN)python -m pip install --quiet --editable ".[dev,bench]"
 	$(RUN)python benchmarks/bench.py
+
+# The browser tests open the report in Chromium; where it cannot be had they are skipped.
+chromium:
+ifeq ($(BROWSER),)
+	@echo "Chromium is missing: trying to install Debian's, for the browser tests"
+	@{ $(APT) update && \
+	   $(APT) install --yes --no-install-recommends chromium fonts-dejavu-core; \
+	} >/dev/null 2>&1 </dev/null || \
+	echo "Chromium could not be installed (apt-get and root are needed): browser tests are skipped"
+endif
 
 clean:
 	rm -rf $(VENV)

@@ -2,9 +2,12 @@
 
 import pytest
 
+from browser import chromium
 from results import NOISY, TIMES, two_arms, walks
 from whitelie import Problem
 from whitelie.result import Result
+
+__all__ = ["chromium", "found", "swept"]
 
 
 @pytest.fixture

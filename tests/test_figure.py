@@ -89,7 +89,7 @@ def test_names_do_not_overlap() -> None:
     axes.figure.draw_without_rendering()  # type: ignore[union-attr]
     boxes = [Text.get_window_extent(text) for text in axes.texts]  # without its leader
     boxes.sort(key=lambda box: box.y0)
-    assert len(boxes) == 16
+    assert len(boxes) == len(names) + 2
     for below, above in pairwise(boxes):
         assert below.y1 <= above.y0 + 2  # descenders may come near
     assert all(box.x0 > axes.bbox.x1 for box in boxes)
@@ -106,6 +106,44 @@ def test_spread_keeps_order_and_distance(targets: list[float], distance: float) 
     assert places.max() <= 100 + 1e-9
     if (np.diff(wanted[order]) > distance).all():
         np.testing.assert_allclose(places, wanted, atol=1e-9)
+
+
+def test_spread_heeds_unequal_sizes() -> None:
+    places = figure.spread(np.array([5.0, 4.0, 40.0]), np.array([4.0, 2.0, 2.0]), 0, 50)
+    assert places.tolist() == [6.0, 3.0, 40.0]
+
+
+def test_regret_on_a_log_scale_begins_at_ten(found: Result) -> None:
+    axes = found.plot(regret="log")
+    assert axes.get_yscale() == "log"
+    assert np.asarray(axes.lines[0].get_xdata()).tolist() == [16, 64]
+    means = found.regret.mean("replicate").sel(time=[16, 64])
+    assert 0 < axes.get_ylim()[0] < means.min()
+    assert means.max() < axes.get_ylim()[1]
+    short = two_arms(walks(1, 3, 5, [2, 4]), times=[2, 4]).plot(regret="log")
+    assert np.asarray(short.lines[0].get_xdata()).tolist() == [4]
+    with pytest.raises(InvalidInput, match="regret"):
+        found.plot(regret="square")  # type: ignore[arg-type]
+
+
+def test_regret_that_never_was_fits_a_log_scale() -> None:
+    equal = Problem({"good": 0.5, "bad": 0.5}, NOISY)
+    axes = two_arms(walks(1, 3, 5, TIMES), problem=equal).plot(regret="log")
+    assert 0 < axes.get_ylim()[0] < axes.get_ylim()[1]
+
+
+def test_a_panel_draws_the_theory_and_the_names_it_is_given(found: Result) -> None:
+    panel = figure.Panel(
+        bands=None,
+        theory={"half": lambda _, time: time / 2, "root": lambda _, time: np.sqrt(time)},
+        names={"mine": "mine\nno guarantee"},
+        top=100,
+    )
+    axes = panel.over_time(found.regret, found.problem, ax=None, time="log")
+    assert ends_of(axes) == ["kl-UCB-CF", "TS-CF", "mine\nno guarantee", "half", "root"]
+    np.testing.assert_allclose(heights(axes.lines[3]), np.array(TIMES) / 2)
+    np.testing.assert_allclose(heights(axes.lines[4]), np.sqrt(TIMES))
+    assert axes.get_ylim() == (0, 105)
 
 
 def test_every_policy_has_its_own_look_everywhere() -> None:

@@ -6,7 +6,7 @@ import is imported by the command that needs it, so that help and refusals come 
 """
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
@@ -20,6 +20,7 @@ from whitelie.errors import InvalidInput, WhitelieError
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from whitelie.paper.report import Claim
     from whitelie.result import Result
 
 SECONDS_TO_CONNECT = 5
@@ -112,6 +113,54 @@ def simulate(
         written = files.write(found)
     _print_summary(found)
     _print(written)
+
+
+@command
+def reproduce(  # noqa: PLR0913, PLR0917 (one parameter per option)
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run few replicates: the same report in a minute.")
+    ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="1a,2b,…", help="Make these pictures only; see the report's names."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="By default reproduction, or reproduction-quick."),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Work in N threads; by default all cores."),
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster at this address.")
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(metavar="N", help="Steps of a run; in the paper 100,000.")
+    ] = None,
+    replicates: Annotated[
+        int | None, typer.Option(metavar="N", help="Runs of each policy; in the paper 1,000.")
+    ] = None,
+) -> None:
+    """Reproduce the whole paper: every figure, its claims checked, and one report."""
+    from whitelie.paper import settings  # noqa: PLC0415
+    from whitelie.paper.reproduction import ALL, Reproduction  # noqa: PLC0415
+    from whitelie.paper.runs import Scale  # noqa: PLC0415
+    from whitelie.simulation import Workers  # noqa: PLC0415
+
+    usual = settings.QUICK_REPLICATES if quick else settings.REPLICATES
+    scale = Scale(
+        horizon=settings.HORIZON if horizon is None else horizon,
+        replicates=usual if replicates is None else replicates,
+    )
+    folder = out or Path("reproduction-quick" if quick else "reproduction")
+    pictures = tuple(name.strip() for name in only.split(",")) if only is not None else ALL
+    asked = Reproduction(folder, scale, pictures)
+    with _interruptible(folder), _cluster(scheduler) as (executor, threads):
+        report = asked.run(Workers(jobs or threads, executor, progress=True))
+    _print_claims(report.claims)
+    _print(f"\n{report.summary[0]}" if report.claims else "")
+    _print(f"wrote {folder / 'report.html'}")
 
 
 class _Files:
@@ -220,6 +269,19 @@ def _print_summary(found: "Result") -> None:
             interval = f"{_short(row['lower'])} to {_short(row['upper'])}"
         table.add_row(*names, _short(row["mean"]), interval, f"{row['best_share']:.1%}")
     _print(table)
+
+
+def _print_claims(claims: "Sequence[Claim]") -> None:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("what the paper says", overflow="fold")
+    table.add_column("verdict", overflow="fold", min_width=14)
+    for claim in claims:
+        table.add_row(claim.says, claim.verdict)
+    if claims:
+        _print(table)
 
 
 def _short(value: float) -> str:

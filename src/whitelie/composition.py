@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 from functools import lru_cache
 
 import numpy as np
@@ -18,8 +19,22 @@ class Guarantee:
     theorem: str
 
     def __str__(self) -> str:
-        size = f"ε = {self.epsilon:.3g}, δ = {self.delta:.2g}"
-        return f"{size} after {self.horizon:,} steps ({self.theorem})"
+        return f"{self.size} after {self.horizon:,} steps ({self.theorem})"
+
+    @property
+    def size(self) -> str:
+        """Both numbers, rounded up: what is said is never more private than what holds."""
+        return f"ε = {rounded_up(self.epsilon, 3)}, δ = {rounded_up(self.delta, 2)}"
+
+
+def rounded_up(value: float, digits: int) -> str:
+    """Return the number with so many significant digits, and no smaller than it is.
+
+    >>> rounded_up(15.8312, 3), rounded_up(4.54e-05, 2), rounded_up(math.inf, 3)
+    ('15.9', '4.6e-05', 'inf')
+    """
+    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(value))
+    return f"{float(up):.{digits}g}"
 
 
 def basic(levels: ArrayLike) -> float:

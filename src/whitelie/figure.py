@@ -1,12 +1,13 @@
 """Regret as a picture: curves, how sure they are, and what theory says.
 
 Colour and marker tell the rule (kl-UCB, UCB, UCB1, TS), the line tells how it reads feedback:
-corrected solid, naive dashed, wrapped dotted. So every policy looks the same in every figure, to
-colour-blind eyes (the palette is Okabe and Ito's) and in grey. Names stand where the lines end.
+corrected solid, naive dashed, wrapped dotted; variants of a policy differ in the line alone. So
+every policy looks the same in every figure, to colour-blind eyes (the palette is Okabe and Ito's)
+and in grey. Names stand where the lines end.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ from whitelie.problem import Problem
 
 Dash = str | tuple[float, tuple[float, ...]]
 Numbers = NDArray[np.float64]
+Theory = Mapping[str, Callable[[Problem, Any], Any]]
+"""Curves by label: functions of a problem and a horizon, or of an array of horizons."""
 
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, DARK, GREY = "#E69F00", "#56B4E9", "#333333", "#6B6B6B"
@@ -33,12 +36,23 @@ DASHED: Dash = (0, (3.5, 1.3))
 DOTTED: Dash = (0, (1, 1))
 DASH_DOT: Dash = (0, (5, 1.3, 1, 1.3))
 LONG_DASHES: Dash = (0, (8, 3))
+FINE_DOTS: Dash = (0, (1, 2.5))
+THEORY_DASHES = (LONG_DASHES, DASH_DOT, FINE_DOTS)
 
 FONT = 9.0
 LINE_HEIGHT = 1.3 * FONT
 LABEL_DISTANCE = 12.0
-LEADER = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 3}
+LEADER: Any = {
+    "arrowstyle": "-",
+    "relpos": (0, 0.5),
+    "shrinkA": 1,
+    "shrinkB": 3,
+    "linewidth": 0.6,
+}
+TITLE: Any = {"loc": "left", "fontsize": FONT, "color": GREY, "y": 1}
 PLAIN = "{x:,.10g}"
+START = 10
+"""Where time begins if regret is on a log scale: the first steps are alike and take much room."""
 
 
 class Look(NamedTuple):
@@ -51,17 +65,21 @@ class Look(NamedTuple):
 
 KNOWN = {
     "kl-UCB-CF": Look(BLUE, SOLID, "o"),
+    "kl-UCB-CF, c = 0": Look(BLUE, DASH_DOT, "o"),
     "kl-UCB": Look(BLUE, DASHED, "o"),
     "WR(kl-UCB)": Look(BLUE, DOTTED, "o"),
     "TS-CF": Look(VERMILLION, SOLID, "^"),
     "TS": Look(VERMILLION, DASHED, "^"),
     "WR(TS)": Look(VERMILLION, DOTTED, "^"),
     "UCB-CF": Look(GREEN, SOLID, "s"),
+    "UCB-CF, c = 0": Look(GREEN, DASH_DOT, "s"),
     "UCB": Look(GREEN, DASHED, "s"),
     "WR(UCB)": Look(GREEN, DOTTED, "s"),
     "UCB1": Look(SKY, DASHED, "D"),
     "WR(UCB1)": Look(SKY, DOTTED, "D"),
     "DP-UCB-INT": Look(PURPLE, DASH_DOT, "v"),
+    "DP-UCB-INT, calibrated": Look(PURPLE, SOLID, "v"),
+    "DP-UCB-INT, redrawn": Look(PURPLE, DOTTED, "v"),
 }
 
 OTHERS = [
@@ -78,19 +96,40 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     return {name: KNOWN.get(name) or by_order[name] for name in names}
 
 
+def theory_of(bounds: Literal["both"] | bool, problems: Sequence[Problem]) -> Theory:
+    """Return the bounds that `Result.plot` asks for: Theorem 1, and Corollary 2 beside it."""
+    if bounds not in (True, False, "both"):
+        raise InvalidInput("bounds", bounds, 'choose True, False or "both"')
+    lower: Theory = {"Theorem 1 (lower bound)": lower_bound} if bounds else {}
+    if bounds != "both":
+        return lower
+    channels = [channel for problem in problems for channel in problem.channels]
+    if not all(isinstance(channel, RandomizedResponse) for channel in channels):
+        reason = "the upper bound needs randomised response on all arms: choose True"
+        raise InvalidInput("bounds", bounds, reason)
+    return {**lower, "Corollary 2 (leading term)": randomized_response_bound}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """What is drawn beside the mean regret: bands at 95 %, and bounds."""
+    """How mean regret is drawn: bands at 95 %, what theory says, the vertical axis.
+
+    `names` are the labels of policies that are not to be called by their plain name; `top` is the
+    end of a linear vertical axis that does not follow the curves.
+    """
 
     bands: Literal["pointwise", "simultaneous"] | None
-    bounds: Literal["both"] | bool
+    theory: Theory = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    scale: Literal["log", "linear"] = "linear"
+    top: float | None = None
 
     def __post_init__(self) -> None:
         if self.bands not in ("pointwise", "simultaneous", None):
             reason = 'choose "pointwise", "simultaneous" or None'
             raise InvalidInput("bands", self.bands, reason)
-        if self.bounds not in (True, False, "both"):
-            raise InvalidInput("bounds", self.bounds, 'choose True, False or "both"')
+        if self.scale not in ("log", "linear"):
+            raise InvalidInput("regret", self.scale, 'choose "log" or "linear"')
 
     def over_time(
         self, regret: xr.DataArray, problem: Problem, *, ax: Axes | None, time: str
@@ -98,8 +137,10 @@ class Panel:
         """Draw mean regret (policy, replicate, time) against time."""
         if time not in ("log", "linear"):
             raise InvalidInput("time", time, 'choose "log" or "linear"')
+        if self.scale == "log":
+            regret = regret.sel(time=slice(min(START, regret["time"].values[-1]), None))
         times = regret["time"].values.astype(float)
-        theory = {label: bound(problem, times) for label, bound in self._theory([problem]).items()}
+        theory = {label: bound(problem, times) for label, bound in self.theory.items()}
         if self.bands == "simultaneous":
             found = simultaneous_band(regret)
         else:
@@ -109,6 +150,7 @@ class Panel:
             axes.set_xscale("log")
         else:
             axes.xaxis.set_major_formatter(PLAIN)
+        axes.set_yscale(self.scale)
         _caption(axes, "steps", self._replicates(regret, "band"))
         self._draw(axes, times, found, theory)
         return axes
@@ -121,12 +163,12 @@ class Panel:
         found = self._found(regret, statements=len(problems))
         theory = {
             label: np.array([bound(problem, float(horizon)) for problem in problems])
-            for label, bound in self._theory(problems).items()
+            for label, bound in self.theory.items()
         }
         axes = _new_axes() if ax is None else ax
         places = _parameter_axis(axes, found[parameter].values)
         order = np.argsort(places)
-        if _spans_decade(found["mean"].values):
+        if self.scale == "log" or _spans_decade(found["mean"].values):
             axes.set_yscale("log")
         replicates = self._replicates(regret, "interval")
         _caption(axes, parameter, f"after {horizon:,} steps, {replicates}")
@@ -138,21 +180,6 @@ class Panel:
         if self.bands is None:
             return xr.Dataset({"mean": regret.mean("replicate")})
         return t_interval(regret, statements=statements if self.bands == "simultaneous" else 1)
-
-    def _theory(self, problems: Sequence[Problem]) -> dict[str, Any]:
-        theory: dict[str, Any] = {}
-        if self.bounds:
-            theory["Theorem 1 (lower bound)"] = lower_bound
-        if self.bounds == "both":
-            for problem in problems:
-                for channel in problem.channels:
-                    if not isinstance(channel, RandomizedResponse):
-                        reason = (
-                            "the upper bound needs randomised response on all arms: choose True"
-                        )
-                        raise InvalidInput("bounds", self.bounds, reason)
-            theory["Corollary 2 (leading term)"] = randomized_response_bound
-        return theory
 
     def _replicates(self, regret: xr.DataArray, noun: str) -> str:
         replicates = f"mean of {regret.sizes['replicate']:,} replicates"
@@ -166,26 +193,32 @@ class Panel:
         for place, (name, look) in enumerate(looks(names).items()):
             curve = found.sel(policy=name)
             _draw_curve(axes, places, curve, look=look, shift=place / len(names))
-            ends.append((name, float(curve["mean"].values[-1]), _ink(look.colour)))
+            shown = self.names.get(name, name)
+            ends.append((shown, float(curve["mean"].values[-1]), ink(look.colour)))
         drawn = {label: bound for label, bound in theory.items() if 0 < bound.max() < np.inf}
-        for (label, bound), dash in zip(drawn.items(), (LONG_DASHES, DASH_DOT), strict=False):
+        for (label, bound), dash in zip(drawn.items(), THEORY_DASHES, strict=False):
             axes.plot(places, bound, color=GREY, linestyle=dash, lw=1.1, label=label, zorder=1.5)
             ends.append((label, float(bound[-1]), GREY))
-        _limit(axes, float(found["upper" if self.bands else "mean"].max()), list(drawn.values()))
-        _label_ends(axes, float(places[-1]), ends)
+        top = self.top or float(found["upper" if self.bands else "mean"].max())
+        means = found["mean"].values
+        bottom = float(means[means > 0].min(initial=top or 1.0))
+        _limit(axes, bottom, top, [] if self.top else list(drawn.values()))
+        label_ends(axes, float(places[-1]), ends)
 
 
-def spread(targets: Numbers, distance: float, low: float, high: float) -> Numbers:
-    """Return the places nearest to the targets (least squares) that are `distance` apart.
+def spread(targets: Numbers, sizes: Numbers | float, low: float, high: float) -> Numbers:
+    """Return the places nearest to the targets (least squares) at which things do not overlap.
 
     They keep the targets' order and stay between low and high if there is room for all. With
-    z_i = place_i − i·distance this is isotonic regression: neighbours that would meet are pooled.
+    z_i = place_i − step_i, where steps sum the distances that the sizes of neighbours ask for, this
+    is isotonic regression: neighbours that would meet are pooled.
 
     >>> spread(np.array([5.0, 5.0, 20.0]), 2, 0, 30).tolist()
     [4.0, 6.0, 20.0]
     """
     order = np.argsort(targets, kind="stable")
-    steps = distance * np.arange(len(targets))
+    halves = np.broadcast_to(np.asarray(sizes) / 2, targets.shape)[order]
+    steps = np.concatenate([[0.0], np.cumsum(halves[1:] + halves[:-1])])
     pools: list[tuple[float, int]] = []
     for wanted in targets[order] - steps:
         mean, count = float(wanted), 1
@@ -248,20 +281,24 @@ def _spans_decade(values: Numbers) -> bool:
 
 
 def _caption(axes: Axes, horizontal: str, text: str) -> None:
-    axes.set_xlabel(horizontal)
-    axes.set_ylabel("regret")
-    axes.set_title(text, loc="left", fontsize=FONT, color=GREY)
+    axes.set_xlabel(horizontal, fontsize=FONT)
+    axes.set_ylabel("regret", fontsize=FONT)
+    axes.set_title(text, **TITLE)
 
 
-def _limit(axes: Axes, top: float, bounds: Sequence[Numbers]) -> None:
-    """A bound far above all curves leaves the picture, rather than flattening them."""
+def _limit(axes: Axes, bottom: float, top: float, bounds: Sequence[Numbers]) -> None:
+    """A bound far from all curves leaves the picture, rather than flattening them."""
     log = axes.get_yscale() == "log"
     near = [float(bound.max()) for bound in bounds if bound.max() <= (10 if log else 2) * top]
     highest = max([top, *near]) or 1.0
+    axes.set_autoscaley_on(False)
     axes.margins(x=0.015)
     if log:
-        axes.set_ylim(top=1.3 * highest)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        lowest = min([bottom, *(float(bound.min()) for bound in bounds if bound.min() > 0)])
+        lowest = max(lowest, bottom / 10)
+        axes.set_ylim(lowest / 1.3, 1.3 * highest)
+        wide = highest > 1000 * lowest
+        axes.yaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(0, 1.05 * highest)
@@ -272,33 +309,37 @@ def _limit(axes: Axes, top: float, bounds: Sequence[Numbers]) -> None:
     axes.tick_params(color=GREY, labelsize=FONT)
 
 
-def _label_ends(axes: Axes, right: float, ends: Sequence[tuple[str, float, Any]]) -> None:
+def label_ends(axes: Axes, right: float, ends: Sequence[tuple[str, float, Any]]) -> None:
     """Write each name beside its line's end, moved up or down as far as names would overlap."""
     figure = axes.get_figure(root=True)
     if figure is None:
         return
-    figure.draw_without_rendering()
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
     point = figure.dpi / 72
+    axes.get_xlim()  # settles the scale that the transform below reads
     bottom, top = axes.get_ylim()
     heights = [min(max(height, bottom), top) for _, height, _ in ends]
     pixels = axes.transData.transform([(right, height) for height in heights])[:, 1] / point
     low, high = axes.bbox.y0 / point, axes.bbox.y1 / point
-    places = spread(pixels, LINE_HEIGHT, low, high)
-    for (name, height, ink), shown, shift in zip(ends, heights, places - pixels, strict=True):
+    sizes = np.array([LINE_HEIGHT * (1 + name.count("\n")) for name, _, _ in ends])
+    places = spread(pixels, sizes, low, high - sizes[np.argmax(pixels)] / 2)
+    for (name, height, colour), shown, shift in zip(ends, heights, places - pixels, strict=True):
         axes.annotate(
             name if height <= top else f"{name} ↑",
             xy=(right, shown),
             xytext=(LABEL_DISTANCE, shift),
             textcoords="offset points",
             annotation_clip=False,
-            color=ink,
+            color=colour,
             fontsize=FONT,
-            verticalalignment="center_baseline",
-            arrowprops=LEADER | {"color": ink, "linewidth": 0.6 if abs(shift) > 1 else 0},
+            linespacing=1.1,
+            verticalalignment="center" if "\n" in name else "center_baseline",
+            arrowprops=LEADER | {"color": colour} if abs(shift) > 1 else None,
         )
 
 
-def _ink(colour: str) -> tuple[float, float, float]:
+def ink(colour: str) -> tuple[float, float, float]:
     """A darker shade of a line's colour, in which a name can be read on white."""
     red, green, blue = to_rgb(colour)
-    return 0.7 * red, 0.7 * green, 0.7 * blue
+    return 0.65 * red, 0.65 * green, 0.65 * blue

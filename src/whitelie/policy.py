@@ -150,7 +150,7 @@ class DPUCBInt(Policy):
     its privacy accounting leaves out.
 
     >>> print(DPUCBInt().guarantee(100_000))
-    ε = 15.8, δ = 4.5e-05 after 100,000 steps (Kairouz, Oh and Viswanath, Theorem 3.5)
+    ε = 15.9, δ = 4.6e-05 after 100,000 steps (Kairouz, Oh and Viswanath, Theorem 3.5)
     >>> DPUCBInt(calibrated=True).period(100_000)
     69
     """

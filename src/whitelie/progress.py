@@ -2,19 +2,26 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-Advance = Callable[[int], None]
+
+class Advance(Protocol):
+    """Is told how many more are done and, if that is known, how many seconds the rest takes."""
+
+    def __call__(self, done: int, left: float | None = None) -> None:
+        """Show it."""
+
 
 LINE_EVERY_SECONDS = 5.0
 
 
 @contextmanager
 def progress(title: str, total: int, *, shown: bool) -> Iterator[Advance]:
-    """Yield a function that is told how many more of `total` are done."""
+    """Yield a function that is told how far the `total` is."""
     if not shown:
-        yield lambda _: None
+        yield lambda done, left=None: None
     elif sys.stderr.isatty():
         yield from _bar(title, total)
     else:
@@ -23,25 +30,38 @@ def progress(title: str, total: int, *, shown: bool) -> Iterator[Advance]:
 
 def _bar(title: str, total: int) -> Iterator[Advance]:
     from rich.console import Console  # noqa: PLC0415 (only for those who watch)
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
 
-    columns = (title, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
+    columns = (title, BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.advance(task, done)
+        task = bar.add_task(title, total=total, left="")
+        yield lambda done, left=None: bar.update(task, advance=done, left=_clock(left))
 
 
 def _lines(title: str, total: int) -> Iterator[Advance]:
-    start = last = time.monotonic()
+    last = time.monotonic()
     finished = 0
 
-    def advance(done: int) -> None:
+    def advance(done: int, left: float | None = None) -> None:
         nonlocal finished, last
         finished += done
         now = time.monotonic()
         if finished == total or now - last >= LINE_EVERY_SECONDS:
             last = now
-            left = (now - start) / max(finished, 1) * (total - finished)
-            print(f"{title}: {finished} of {total}, {left:.0f} s left", file=sys.stderr, flush=True)
+            line = f"{title}: {finished} of {total}  {_clock(left)}".rstrip()
+            print(line, file=sys.stderr, flush=True)
 
     yield advance
+
+
+def _clock(seconds: float | None) -> str:
+    """Return the seconds that are left as minutes and seconds, and hours if there are any.
+
+    >>> _clock(7.6), _clock(83), _clock(7205), _clock(None)
+    ('0:08 left', '1:23 left', '2:00:05 left', '')
+    """
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02} left" if hours else f"{minutes}:{rest:02} left"

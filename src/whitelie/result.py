@@ -211,6 +211,7 @@ class Result:
         ax: "Axes | None" = None,
         *,
         time: Literal["log", "linear"] = "log",
+        regret: Literal["log", "linear"] = "linear",
         bands: Literal["pointwise", "simultaneous"] | None = "pointwise",
         bounds: Literal["both"] | bool = True,
     ) -> "Axes":
@@ -220,11 +221,13 @@ class Result:
         need two replicates. The dashed line is Theorem 1: it is asymptotic, and DP-UCB-INT, which
         sees true rewards, is not bound by it. `bounds="both"` adds Corollary 2's tight leading
         term, for randomised response. Without `ax` a figure is made that pyplot does not know:
-        `result.plot().figure.savefig("regret.pdf")`.
+        `result.plot().figure.savefig("regret.pdf")`. On a log scale of regret time begins at 10;
+        over a parameter the scale is log also where mean regrets span a decade.
         """
         from whitelie import figure  # noqa: PLC0415 (only plots need matplotlib)
 
-        panel = figure.Panel(bands=bands, bounds=bounds)
+        theory = figure.theory_of(bounds, self.problems)
+        panel = figure.Panel(bands=bands, theory=theory, scale=regret)
         if self.coordinate is None:
             return panel.over_time(self.regret, self.problem, ax=ax, time=time)
         return panel.over_parameter(self._regret_at(None), self.problems, self.horizon, ax=ax)

@@ -4,7 +4,7 @@ import os
 import platform
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def simulate(  # noqa: PLR0913 (what users expect to tune, all by name)
     ['kl-UCB-CF', 'TS-CF']
     """
     work = Work([(problem, policies)], horizon, replicates, seed, checkpoints)
-    return work.run(jobs, executor, store, progress)[0]
+    return work.run(Workers(jobs, executor, progress), store)[0]
 
 
 def simulate_many(  # noqa: PLR0913 (what users expect to tune, all by name)
@@ -88,31 +88,81 @@ def simulate_many(  # noqa: PLR0913 (what users expect to tune, all by name)
         raise InvalidInput("values", values, f"give one value for each of the {len(cells)} cells")
     work = Work(cells, horizon, replicates, seed, checkpoints)
     Result.stack(work.outlines, coordinate, values)
-    return Result.stack(work.run(jobs, executor, store, progress), coordinate, values)
+    results = work.run(Workers(jobs, executor, progress), store)
+    return Result.stack(results, coordinate, values)
 
 
 @dataclass
 class Line:
     """What is left to do for one policy in one cell; chunks grow to about a second."""
 
+    work: "Work"
     cell: int
     name: str
     missing: list[range]
+    under_way: int = 0
     size: int = 1
+    pace: float | None = None
 
-    def next_chunk(self) -> range:
-        """Take the next replicates to run: fewer towards the end, so that all workers end then."""
+    @property
+    def left(self) -> int:
+        """How many replicates are not finished."""
+        return sum(map(len, self.missing)) + self.under_way
+
+    def submit(self, pool: Executor) -> "tuple[Future[tuple[Array, float]], range]":
+        """Start the next replicates: fewer towards the end, so that all workers end then."""
         left = sum(map(len, self.missing))
         size = min(self.size, max(1, left // TAIL))
         first = self.missing[0]
         chunk, rest = first[:size], first[size:]
         self.missing[:1] = [rest] if rest else []
-        return chunk
+        self.under_way += len(chunk)
+        work = self.work
+        problem, policy = work.problems[self.cell], work.policies[self.cell][self.name]
+        return pool.submit(run_chunk, problem, policy, work.seed, work.checkpoints, chunk), chunk
 
     def learn(self, done: int, seconds: float) -> None:
         """Choose the next chunk's size from how long one took."""
-        fitting = max(1, int(done * CHUNK_SECONDS / max(seconds, 1e-9)))
-        self.size = min(fitting, 2 * self.size)
+        self.under_way -= done
+        self.pace = max(seconds, 1e-9) / done
+        self.size = min(max(1, int(CHUNK_SECONDS / self.pace)), 2 * self.size)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Replicates of a line that are done, their pulls, and the seconds they took."""
+
+    line: Line
+    chunk: range
+    pulls: Array
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who does the work: threads of our own, all cores unless told, or an executor."""
+
+    jobs: int | None = None
+    executor: Executor | None = None
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        if self.executor is not None and not isinstance(self.executor, Executor):
+            raise InvalidInput("executor", self.executor, "give a concurrent.futures.Executor")
+        if self.jobs is not None:
+            whole_number("jobs", self.jobs, least=1)
+
+    def do(self, lines: Sequence[Line], keep: Callable[[Finished], None]) -> None:
+        """Do all lines, and hand over every chunk as it is finished."""
+        workers = self.jobs or os.cpu_count() or 1
+        total = sum(line.left for line in lines)
+        with (
+            show_progress("replicates", total, shown=self.progress) as advance,
+            _executor(self.executor, workers) as pool,
+        ):
+            for finished in _chunks(pool, lines, 2 * workers):
+                keep(finished)
+                advance(len(finished.chunk), _seconds_left(lines) / workers)
 
 
 class Work:
@@ -148,21 +198,10 @@ class Work:
         pulls = np.tile(first_arm, (len(named), 1, 1, 1))
         return self._result(cell, pulls, np.array([1]), {})
 
-    def run(
-        self,
-        jobs: int | None,
-        executor: Executor | None,
-        folder: str | os.PathLike[str] | None,
-        shown: bool,
-    ) -> list[Result]:
+    def run(self, workers: Workers, folder: str | os.PathLike[str] | None) -> list[Result]:
         """Do what the store does not have yet, and return one result per cell."""
-        if executor is not None and not isinstance(executor, Executor):
-            raise InvalidInput("executor", executor, "give a concurrent.futures.Executor")
-        if (folder is not None and not isinstance(folder, str | os.PathLike)) or folder == "":
-            raise InvalidInput("store", folder, "give the path of a folder")
-        workers = whole_number("jobs", os.cpu_count() if jobs is None else jobs, least=1)
         start = time.monotonic()
-        store = None if folder is None else self._open(folder)
+        store = None if folder is None else self.open(folder)
         pulls = [
             np.empty(
                 (len(named), self.replicates, len(self.checkpoints), len(problem.names)), np.int32
@@ -170,28 +209,39 @@ class Work:
             for problem, named in zip(self.problems, self.policies, strict=True)
         ]
         lines = [self._line(cell, name, store, pulls[cell]) for cell, name in self._places()]
-        total = sum(len(part) for line in lines for part in line.missing)
-        with (
-            show_progress("replicates", total, shown=shown) as advance,
-            _executor(executor, workers) as pool,
-        ):
-            for line, chunk, done in self._chunks(pool, lines, 2 * workers):
-                if store is not None:
-                    store.save(line.cell, self._description(line), chunk.start, done)
-                self._rows(line, pulls[line.cell])[chunk.start : chunk.stop] = done
-                advance(len(chunk))
+
+        def keep(finished: Finished) -> None:
+            line, chunk = finished.line, finished.chunk
+            if store is not None:
+                self.save(store, finished)
+            self._rows(line, pulls[line.cell])[chunk.start : chunk.stop] = finished.pulls
+
+        workers.do(lines, keep)
         provenance = _provenance(time.monotonic() - start)
         return [
             self._result(cell, pulls[cell], self.checkpoints, provenance)
             for cell in range(len(self.problems))
         ]
 
+    def missing_lines(self, store: Store) -> list[Line]:
+        """Return what the store does not have yet."""
+        lines = [self._line(cell, name, store, None) for cell, name in self._places()]
+        return [line for line in lines if line.missing]
+
+    def save(self, store: Store, finished: Finished) -> None:
+        """Keep a chunk of this work in its store."""
+        line, start = finished.line, finished.chunk.start
+        store.save(line.cell, self._description(line), start, finished.pulls)
+
     def _places(self) -> Iterator[tuple[int, str]]:
         for cell, named in enumerate(self.policies):
             for name in named:
                 yield cell, name
 
-    def _open(self, folder: str | os.PathLike[str]) -> Store:
+    def open(self, folder: str | os.PathLike[str]) -> Store:
+        """Return the folder as the store of this work; refuse what it cannot keep."""
+        if not isinstance(folder, str | os.PathLike) or folder == "":
+            raise InvalidInput("store", folder, "give the path of a folder")
         for named in self.policies:
             for name, policy in named.items():
                 if not hasattr(policy, "to_dict"):
@@ -199,15 +249,17 @@ class Work:
                     raise InvalidInput("store", str(folder), reason)
         return Store(folder, self.problems, self.seed, self.checkpoints)
 
-    def _line(self, cell: int, name: str, store: Store | None, pulls: Array) -> Line:
-        line = Line(cell, name, [range(self.replicates)])
+    def _line(self, cell: int, name: str, store: Store | None, pulls: Array | None) -> Line:
+        """Return what is missing of one policy, and fill in the pulls that the store has."""
+        line = Line(self, cell, name, [range(self.replicates)])
         if store is None:
             return line
-        rows, done = self._rows(line, pulls), np.zeros(self.replicates, dtype=bool)
+        done = np.zeros(self.replicates, dtype=bool)
         for start, chunk in store.chunks(cell, self._description(line)):
             wanted = slice(start, min(start + len(chunk), self.replicates))
-            rows[wanted] = chunk[: max(self.replicates - start, 0)]
             done[wanted] = True
+            if pulls is not None:
+                self._rows(line, pulls)[wanted] = chunk[: max(self.replicates - start, 0)]
         line.missing = _gaps(done)
         return line
 
@@ -216,33 +268,6 @@ class Work:
 
     def _description(self, line: Line) -> Any:
         return _describe(self.policies[line.cell][line.name])
-
-    def _chunks(
-        self, pool: Executor, lines: list[Line], most: int
-    ) -> Iterator[tuple[Line, range, Array]]:
-        """Yield every chunk as it is finished; at most `most` are under way."""
-        waiting = deque(line for line in lines if line.missing)
-        running: dict[Future[tuple[Array, float]], tuple[Line, range]] = {}
-        try:
-            while waiting or running:
-                while waiting and len(running) < most:
-                    line = waiting.popleft()
-                    chunk = line.next_chunk()
-                    running[self._submit(pool, line, chunk)] = (line, chunk)
-                    if line.missing:
-                        waiting.append(line)
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    line, chunk = running.pop(future)
-                    done, seconds = future.result()
-                    line.learn(len(chunk), seconds)
-                    yield line, chunk, done
-        finally:
-            for future in running:
-                future.cancel()
-
-    def _submit(self, pool: Executor, line: Line, chunk: range) -> Future[tuple[Array, float]]:
-        problem, policy = self.problems[line.cell], self.policies[line.cell][line.name]
-        return pool.submit(run_chunk, problem, policy, self.seed, self.checkpoints, chunk)
 
     def _result(self, cell: int, pulls: Array, times: Array, provenance: dict[str, Any]) -> Result:
         return Result.from_pulls(
@@ -259,13 +284,48 @@ def run_chunk(
     problem: Problem, policy: Policy | OwnPolicy, seed: int, checkpoints: Array, chunk: range
 ) -> tuple[Array, float]:
     """Return the pulls of some replicates and how many seconds they took, wherever this runs."""
-    start = time.perf_counter()
     if isinstance(policy, Policy):
         run = runner(policy, problem, seed, checkpoints)
+        shortest = checkpoints[:1]
+        runner(policy, problem, seed, shortest)(0)  # the clock is for the work, not for compiling
     else:
         run = partial(run_own, policy, problem, seed, checkpoints)
+    start = time.perf_counter()
     pulls = np.stack([run(replicate) for replicate in chunk])
     return pulls, time.perf_counter() - start
+
+
+def _chunks(pool: Executor, lines: Sequence[Line], most: int) -> Iterator[Finished]:
+    """Yield every chunk as it is finished; at most `most` are under way.
+
+    Every line starts with one replicate, which tells its pace; then one after another is finished.
+    """
+    waiting = deque(line for line in lines if line.missing)
+    running: dict[Future[tuple[Array, float]], tuple[Line, range]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < most:
+                line = waiting.popleft()
+                known = line.pace is not None or line.under_way
+                future, chunk = line.submit(pool)
+                running[future] = (line, chunk)
+                if line.missing:
+                    (waiting.appendleft if known else waiting.append)(line)
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                line, chunk = running.pop(future)
+                pulls, seconds = future.result()
+                line.learn(len(chunk), seconds)
+                yield Finished(line, chunk, pulls, seconds)
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _seconds_left(lines: Sequence[Line]) -> float:
+    """Return the seconds that one worker would need; a line without a pace counts as the mean."""
+    paces = [line.pace for line in lines if line.pace is not None]
+    usual = sum(paces) / len(paces)
+    return sum(line.left * (usual if line.pace is None else line.pace) for line in lines)
 
 
 @contextmanager

@@ -53,35 +53,8 @@ class Store:
             "checkpoints": [int(time) for time in checkpoints],
             "problems": [problem.to_dict() for problem in problems],
         }
-        try:
-            self._open(Path(folder), json.dumps(settings))
-        except TypeError:
-            reason = "arm names must be text or whole numbers to be kept"
-            raise InvalidInput("store", str(folder), reason) from None
-        except (OSError, ValueError) as error:
-            if isinstance(error, InvalidInput):
-                raise
-            reason = f"the folder cannot be used as a store: {error}"
-            raise InvalidInput("store", str(folder), reason) from error
-
-    def _open(self, folder: Path, settings: str) -> None:
-        """Claim a new or empty folder by its settings, all at once; else compare them."""
-        path = folder / "settings.json"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            if any(not entry.name.startswith(TEMPORARY) for entry in folder.iterdir()):
-                if not path.exists():  # nobody else was quicker
-                    reason = "the folder holds something else; choose another"
-                    raise InvalidInput("store", str(folder), reason)
-            else:
-                with _whole_file(folder) as file:
-                    file.write(settings.encode())
-                with suppress(FileExistsError):
-                    os.link(file.name, path)
-                Path(file.name).unlink()
-        _check_same(folder, path, json.loads(settings))
+        claim_folder("store", Path(folder), settings)
         self._chunks.mkdir(exist_ok=True)
-        tempfile.TemporaryFile(dir=self._chunks).close()
 
     def save(self, cell: int, policy: Any, start: int, pulls: Array) -> None:
         """Keep the pulls of consecutive replicates from `start` on."""
@@ -107,16 +80,49 @@ class Store:
         return right_form and bool((pulls.sum(axis=-1) == self._checkpoints).all())
 
 
-def _check_same(folder: Path, path: Path, asked: dict[str, Any]) -> None:
+def claim_folder(field: str, folder: Path, settings: dict[str, Any]) -> None:
+    """Claim a new or empty folder by its settings.json; refuse one that has others, or no room."""
+    try:
+        _open_folder(field, folder, json.dumps(settings))
+        tempfile.TemporaryFile(dir=folder).close()
+    except TypeError:
+        reason = "arm names must be text or whole numbers to be kept"
+        raise InvalidInput(field, str(folder), reason) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        reason = f"the folder cannot be used: {error}"
+        raise InvalidInput(field, str(folder), reason) from error
+
+
+def _open_folder(field: str, folder: Path, settings: str) -> None:
+    """Claim a new or empty folder by its settings, all at once; else compare them."""
+    path = folder / "settings.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(not entry.name.startswith(TEMPORARY) for entry in folder.iterdir()):
+            if not path.exists():  # nobody else was quicker
+                reason = "the folder holds something else; choose another"
+                raise InvalidInput(field, str(folder), reason)
+        else:
+            with _whole_file(folder) as file:
+                file.write(settings.encode())
+            with suppress(FileExistsError):
+                os.link(file.name, path)
+            Path(file.name).unlink()
+    _check_same(field, folder, path, json.loads(settings))
+
+
+def _check_same(field: str, folder: Path, path: Path, asked: dict[str, Any]) -> None:
     try:
         kept = json.loads(path.read_text())
     except ValueError:
-        raise InvalidInput("store", str(folder), "its settings.json is not whitelie's") from None
+        raise InvalidInput(field, str(folder), "its settings.json is not whitelie's") from None
     for key, value in asked.items():
         if not isinstance(kept, dict) or key not in kept:
-            raise InvalidInput("store", str(folder), f"its settings.json does not say its {key}")
+            raise InvalidInput(field, str(folder), f"its settings.json does not say its {key}")
         if kept[key] != value:
-            raise InvalidInput("store", str(folder), _difference(key, kept[key], value))
+            raise InvalidInput(field, str(folder), _difference(key, kept[key], value))
 
 
 def _difference(key: str, kept: Any, asked: Any) -> str:

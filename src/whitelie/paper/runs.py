@@ -1,0 +1,212 @@
+"""The simulations behind the pictures: which ones each needs, kept in one folder and resumed.
+
+Runs of one problem share a store, whatever the policies: what two pictures need is simulated once.
+"""
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whitelie.errors import InvalidInput, whole_number
+from whitelie.paper import settings
+from whitelie.paper.settings import SCENARIOS, Scenario
+from whitelie.paper.survey import contested_problem
+from whitelie.policy import Policy
+from whitelie.problem import Problem
+from whitelie.result import Result
+from whitelie.simulation import Finished, Line, Work, Workers
+from whitelie.store import Store
+
+CHECKPOINTS = 180
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much is simulated: as much as in the paper unless told otherwise."""
+
+    horizon: int = settings.HORIZON
+    replicates: int = settings.REPLICATES
+    seed: int = settings.SEED
+
+    def __post_init__(self) -> None:
+        most = (2**31 - 1) // settings.LONGER
+        reason = f"claims compare decades of time: give from 1,000 to {most:,} steps"
+        if not 1_000 <= whole_number("horizon", self.horizon, least=1) <= most:
+            raise InvalidInput("horizon", self.horizon, reason)
+        if whole_number("replicates", self.replicates, least=1) < 2:
+            reason = "an interval needs two replicates at least"
+            raise InvalidInput("replicates", self.replicates, reason)
+
+    @property
+    def is_the_papers(self) -> bool:
+        """Whether horizon and replicates are those of the paper."""
+        return (self.horizon, self.replicates) == (settings.HORIZON, settings.REPLICATES)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Policies on one problem: the name of its store, and how long and often it is run."""
+
+    store: str
+    problem: Problem
+    policies: Mapping[str, Policy]
+    horizon: int
+    replicates: int
+
+    @property
+    def checkpoints(self) -> NDArray[np.int64]:
+        """Times on a logarithmic scale, with the last decades among them."""
+        times = np.geomspace(1, self.horizon, CHECKPOINTS).round().astype(np.int64)
+        return np.unique([*times, *decades(self.horizon)])
+
+
+def decades(horizon: int) -> tuple[int, int, int]:
+    """Return T/100, T/10 and T."""
+    return horizon // 100, horizon // 10, horizon
+
+
+def over_time(scenario: Scenario, scale: Scale) -> Run:
+    """Panel a: nine policies under unequal noise."""
+    return _unequal_noise(scenario, scale, _named(settings.OVER_TIME))
+
+
+def private(scenario: Scenario, scale: Scale, epsilon: float) -> Run:
+    """A point of panel b: kl-UCB-CF and TS-CF at one level of privacy."""
+    return _private(scenario, scale, epsilon, _named(settings.AGAINST_EPSILON))
+
+
+def local_and_global(scenario: Scenario, scale: Scale) -> Run:
+    """Panel c: panel b at epsilon = 1, beside DP-UCB-INT on the rewards themselves."""
+    policies = _named(settings.AGAINST_EPSILON) | settings.GLOBAL_PRIVACY
+    return _private(scenario, scale, settings.COMPARED_EPSILON, policies)
+
+
+def exploration(scenario: Scenario, scale: Scale) -> Run:
+    """Beyond the paper: c = 0 beside c = 3."""
+    return _unequal_noise(scenario, scale, settings.EXPLORATION)
+
+
+def optimality(scale: Scale) -> Run:
+    """Beyond the paper: one problem for so long that Theorem 1's constant shows."""
+    horizon = settings.LONGER * scale.horizon
+    replicates = max(2, scale.replicates // settings.FEWER)
+    problem = settings.ASYMPTOTIC_SCENARIO.private(settings.ASYMPTOTIC_EPSILON)
+    return Run("optimality", problem, settings.OPTIMALITY, horizon, replicates)
+
+
+def survey(scale: Scale) -> Run:
+    """Beyond the paper: a real survey, whose corruption nobody here added."""
+    horizon = min(settings.SURVEY_HORIZON, scale.horizon)
+    policies = _named(settings.SURVEY_POLICIES)
+    return Run("survey", contested_problem(), policies, horizon, scale.replicates)
+
+
+def runs_of(picture: str, scale: Scale) -> list[Run]:
+    """Return the runs that a picture shows; an illustration needs none."""
+    if picture in settings.PANELS:
+        scenario = scenario_of(picture)
+        if picture.endswith("b"):
+            return [private(scenario, scale, epsilon) for epsilon in settings.EPSILONS]
+        return [(over_time if picture.endswith("a") else local_and_global)(scenario, scale)]
+    match picture:
+        case "optimality":
+            return [optimality(scale)]
+        case "exploration":
+            return [exploration(scenario, scale) for scenario in SCENARIOS]
+        case "survey":
+            return [survey(scale)]
+    return []
+
+
+def scenario_of(panel: str) -> Scenario:
+    """Return the scenario of a panel such as "2b"."""
+    return SCENARIOS[int(panel[0]) - 1]
+
+
+class Runs:
+    """The runs of one reproduction, in stores under a folder."""
+
+    def __init__(self, folder: Path, scale: Scale) -> None:
+        self._folder = folder
+        self._scale = scale
+
+    def fill(self, pictures: Iterable[str], workers: Workers) -> None:
+        """Simulate what the pictures need and the stores do not have yet."""
+        needed = [run for picture in pictures for run in runs_of(picture, self._scale)]
+        lines: list[Line] = []
+        stores: dict[int, tuple[str, Store]] = {}
+        for run in _merged(needed):
+            work = self._work(run)
+            stores[id(work)] = run.store, work.open(self._folder / run.store)
+            lines += work.missing_lines(stores[id(work)][1])
+        if not lines:
+            return
+        seconds, start = defaultdict(float, self.seconds()), time.monotonic()
+
+        def keep(finished: Finished) -> None:
+            work = finished.line.work
+            name, store = stores[id(work)]
+            work.save(store, finished)
+            seconds[name] += finished.seconds
+
+        try:
+            workers.do(lines, keep)
+        finally:
+            seconds["wall clock"] += time.monotonic() - start
+            self._times.write_text(json.dumps(seconds, indent=1))
+
+    def seconds(self) -> dict[str, float]:
+        """Return how many seconds of one core each store took so far, and by the clock."""
+        return json.loads(self._times.read_text()) if self._times.exists() else {}
+
+    def result(self, run: Run) -> Result:
+        """Return the result of a run whose store is filled."""
+        return self._work(run).run(Workers(), self._folder / run.store)[0]
+
+    def against_epsilon(self, scenario: Scenario) -> Result:
+        """Return panel b: the results at the seven levels of privacy."""
+        points = [private(scenario, self._scale, epsilon) for epsilon in settings.EPSILONS]
+        return Result.stack([self.result(run) for run in points], "epsilon", settings.EPSILONS)
+
+    @property
+    def _times(self) -> Path:
+        return self._folder / "times.json"
+
+    def _work(self, run: Run) -> Work:
+        cell = (run.problem, run.policies)
+        return Work([cell], run.horizon, run.replicates, self._scale.seed, run.checkpoints)
+
+
+def _merged(runs: Sequence[Run]) -> list[Run]:
+    """Return one run for each store, with all policies asked of it."""
+    policies: defaultdict[str, dict[str, Policy]] = defaultdict(dict)
+    for run in runs:
+        policies[run.store] |= run.policies
+    first = {run.store: run for run in reversed(runs)}
+    stores = dict.fromkeys(run.store for run in runs)
+    return [
+        Run(name, first[name].problem, policies[name], first[name].horizon, first[name].replicates)
+        for name in stores
+    ]
+
+
+def _unequal_noise(scenario: Scenario, scale: Scale, policies: Mapping[str, Policy]) -> Run:
+    store = f"{scenario.figure}-unequal-noise"
+    return Run(store, scenario.unequal_noise, policies, scale.horizon, scale.replicates)
+
+
+def _private(
+    scenario: Scenario, scale: Scale, epsilon: float, policies: Mapping[str, Policy]
+) -> Run:
+    store = f"{scenario.figure}-epsilon-{epsilon:g}"
+    return Run(store, scenario.private(epsilon), policies, scale.horizon, scale.replicates)
+
+
+def _named(policies: Sequence[Policy]) -> dict[str, Policy]:
+    return {policy.label: policy for policy in policies}
