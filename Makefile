@@ -12,7 +12,7 @@ APT := $(ROOT) env DEBIAN_FRONTEND=noninteractive \
 .PHONY: reproduce test test-long lint bench chromium clean
 
 reproduce: $(READY)
-	$(RUN)python examples/real_survey.py
+	$(RUN)whitelie reproduce
 
 test: lint chromium
 	$(RUN)pytest -rs

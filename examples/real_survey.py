@@ -1,12 +1,7 @@
 """A real survey in which reading randomised answers as the truth picks the wrong question.
 
-Students of a Spanish university answered six sensitive questions by the unrelated-question design
-(Horvitz, Shah and Simmons, 1967; Greenberg and others, 1969): a coin decided between the sensitive
-question and an innocuous one whose rate of "yes", alpha, is known. Which experience is the most
-common? One learner takes each "yes" for the truth, the other corrects for the design.
-
-Source of the data: HorvitzDataRealSurvey in the R package RRTCS (B. Cobo Rodríguez, M. Rueda
-García, A. Arcos Cebrián); alpha from its documentation.
+Which experience is the most common? One learner takes each "yes" for the truth, the other corrects
+for the design. The data and their source are in `whitelie.paper.survey`.
 
 Run: python examples/real_survey.py
 """
@@ -14,40 +9,13 @@ Run: python examples/real_survey.py
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from whitelie import TS, Bandit, Estimate, Problem, RandomizedResponse, bounds
+from whitelie import TS, Bandit, Estimate
+from whitelie.paper.survey import ANSWERS, CONTESTED, SURVEY, Question
 
-ANSWERS = 710
 PULLS = 20_000
 LAST = 1_000
 SEED = 1
-
-
-class Question(NamedTuple):
-    """A sensitive question: how many of 710 answers were "yes", and the innocuous rate."""
-
-    name: str
-    yes: int
-    alpha: float
-
-    @property
-    def channel(self) -> RandomizedResponse:
-        """The survey's design: a coin chooses the sensitive question or the innocuous one."""
-        return RandomizedResponse.unrelated(truth=1 / 2, alpha=self.alpha)
-
-
-SURVEY = (
-    Question("copied in an exam", 328, 1 / 12),
-    Question("fought with a teacher", 180, 1 / 10),
-    Question("was bullied", 280, 20 / 30),
-    Question("bullied someone", 81, 1 / 10),
-    Question("took drugs on campus", 164, 10 / 30),
-    Question("had sex on the premises", 53, 1 / 12),
-)
-
-# "Copied in an exam" comes first with and without correction, so nobody can go wrong on it.
-CONTESTED = SURVEY[1:]
 
 
 def whole_survey(questions: Sequence[Question] = SURVEY) -> dict[str, Estimate]:
@@ -80,14 +48,8 @@ def shares(asked: Sequence[str], last: int = LAST) -> dict[str, float]:
     return {question.name: counts[question.name] / last for question in CONTESTED}
 
 
-def first_experiment() -> Problem:
-    """Return the problem of the paper's first experiment, where the best arm lies the most."""
-    noisy, clear = RandomizedResponse.warner(0.6), RandomizedResponse.warner(0.9)
-    return Problem([0.9] + [0.8] * 9, [noisy] + [clear] * 9)
-
-
 def main() -> None:
-    """Print the survey, what the two learners settle on, and the paper's lower bound."""
+    """Print the survey, and what the two learners settle on."""
     naive, corrected = shares(ask(TS(feedback="naive"))), shares(ask(TS()))
     print(f"{ANSWERS} randomised answers to each question; {PULLS:,} choices by each learner.\n")
     print(f"{'':24}{'answers':>8}{'corrected for the design':>26}{'last 1,000 choices':>21}")
@@ -102,9 +64,7 @@ def main() -> None:
         print(f"{name:24}{known.rate:>8.3f}{known.estimate:>9.3f}{interval:>17}{choices}")
     print("-" * 79)
     print(f"TS takes an answer for the truth and settles on {max(naive, key=naive.__getitem__)!r};")
-    print(f"TS-CF corrects it and settles on {max(corrected, key=corrected.__getitem__)!r}.\n")
-    least = bounds.lower_bound(first_experiment(), 100_000)
-    print(f"The paper's first experiment, lower bound on regret at T = 100,000: {least:.2f}")
+    print(f"TS-CF corrects it and settles on {max(corrected, key=corrected.__getitem__)!r}.")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RECORD = ROOT / "docs/reproduction.md"
+DOCUMENTS = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {RECORD})]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -139,5 +140,5 @@ def test_the_example_reads_well_in_a_terminal(
 ) -> None:
     real_survey.main()
     printed = capsys.readouterr().out
-    assert "527.46" in printed
+    assert "settles on 'fought with a teacher'" in printed
     assert all(len(line) <= 80 for line in printed.splitlines())

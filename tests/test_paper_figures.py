@@ -65,8 +65,8 @@ def pictures(
     optimal = simulate(MAIN.unequal_noise, settings.OPTIMALITY, **RUN)
     return {
         "over time": figures.over_time(nine, MAIN),
-        "against epsilon": figures.against_epsilon(sweep),
-        "local and global": figures.local_and_global(private),
+        "against epsilon": figures.against_epsilon(sweep, MAIN),
+        "local and global": figures.local_and_global(private, MAIN),
         "optimality": figures.optimality(optimal),
         "exploration": figures.exploration(tuned),
         "survey": figures.survey(surveyed),
@@ -152,7 +152,7 @@ def test_regret_over_time_stands_beside_theorem_1(nine: Result) -> None:
 
 
 def test_regret_against_epsilon_stands_beside_corollary_3(sweep: Result) -> None:
-    figure = figures.against_epsilon(sweep)
+    figure = figures.against_epsilon(sweep, MAIN)
     axes, lines = figure.axes[0], curves(figure)
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     for form, label in (("printed", "as printed"), ("tight", "tight")):
@@ -165,7 +165,7 @@ def test_regret_against_epsilon_stands_beside_corollary_3(sweep: Result) -> None
 
 
 def test_labels_state_the_guarantee_of_what_was_run(private: Result) -> None:
-    shown = labels(figures.local_and_global(private).axes[0])
+    shown = labels(figures.local_and_global(private, MAIN).axes[0])
     for name in ("DP-UCB-INT", "DP-UCB-INT, calibrated"):
         total = settings.GLOBAL_PRIVACY[name].guarantee(2_000)
         assert f"{name}\nglobal {total.size}" in shown

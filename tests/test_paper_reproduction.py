@@ -64,7 +64,7 @@ def test_the_problems_are_the_papers() -> None:
 def test_every_picture_and_file_is_made(quick: Path) -> None:
     figures = {path.name for path in (quick / "figures").iterdir()}
     assert figures == {f"{name}.{form}" for name in ALL for form in ("svg", "pdf")}
-    assert (quick / "tables.md").stat().st_size > 1_000
+    assert (quick / "record.md").stat().st_size > 1_000
     told = json.loads((quick / "claims.json").read_text())
     assert told["replicates"] == settings.QUICK_REPLICATES
     assert len(told["claims"]) == 13

@@ -57,11 +57,10 @@ def over_time(result: Result, scenario: Scenario) -> Figure:
     names = {name: name + OURS for name in NOT_IN_THE_PAPERS_FIGURES}
     panel = Panel(bands="pointwise", theory=THEOREM_1, names=names, scale="log")
     axes = panel.over_time(_settled(result), result.problem, ax=blank(), time="log")
-    axes.set_title(f"{scenario.title}: {axes.get_title(loc='left')}", **TITLE)
-    return fit(axes)
+    return fit(_titled(axes, scenario))
 
 
-def against_epsilon(result: Result) -> Figure:
+def against_epsilon(result: Result, scenario: Scenario) -> Figure:
     """Panel b: regret at the horizon against epsilon, and where it saturates.
 
     Corollary 3 under the channels of the sweep, which reach the nominal epsilon to a rounding; and
@@ -77,10 +76,12 @@ def against_epsilon(result: Result) -> Figure:
     regret = last.regret.isel(time=0, drop=True)
     axes = panel.over_parameter(regret, result.problems, result.horizon, ax=blank())
     axes.set_xlabel("privacy ε of a report")
+    scale = f"{result.replicates:,} replicates of {result.horizon:,} steps"
+    axes.set_title(f"{scenario.title}: {scale}, 95 % intervals", **TITLE)
     return fit(axes)
 
 
-def local_and_global(result: Result) -> Figure:
+def local_and_global(result: Result, scenario: Scenario) -> Figure:
     """Panel c: local against global privacy over time; labels state what each one guarantees.
 
     Theorem 1 binds those who see corrupted feedback alone.
@@ -88,7 +89,8 @@ def local_and_global(result: Result) -> Figure:
     names = {name: f"{name}\n{privacy(result, name)}" for name in result.policies}
     theory: Theory = {"Theorem 1, local\n(lower bound)": lower_bound}
     panel = Panel(bands="pointwise", theory=theory, names=names, scale="log")
-    return fit(panel.over_time(_settled(result), result.problem, ax=blank(), time="log"))
+    axes = panel.over_time(_settled(result), result.problem, ax=blank(), time="log")
+    return fit(_titled(axes, scenario))
 
 
 def optimality(result: Result) -> Figure:
@@ -219,6 +221,11 @@ def _points(axes: Axes, result: Result, places: NDArray[Any], *, named: bool) ->
                 verticalalignment="center_baseline",
                 arrowprops=LEADER | {"color": ink(look.colour)},
             )
+
+
+def _titled(axes: Axes, scenario: Scenario) -> Axes:
+    axes.set_title(f"{scenario.title}: {axes.get_title(loc='left')}", **TITLE)
+    return axes
 
 
 def _settled(result: Result) -> xr.DataArray:

@@ -84,10 +84,10 @@ class Album:
             table, figure = tables.OVER_TIME, figures.over_time(result, scenario)
         elif name.endswith("b"):
             result = self.kept.against_epsilon(scenario)
-            table, figure = tables.AGAINST_EPSILON, figures.against_epsilon(result)
+            table, figure = tables.AGAINST_EPSILON, figures.against_epsilon(result, scenario)
         else:
             result = self._result(runs.local_and_global(scenario, self.scale))
-            table, figure = tables.LOCAL_AND_GLOBAL, figures.local_and_global(result)
+            table, figure = tables.LOCAL_AND_GLOBAL, figures.local_and_global(result, scenario)
         entries = final_regrets(table, scenario.title, result)
         return Sight(self._save(name, figure), examine(name, result), entries)
 

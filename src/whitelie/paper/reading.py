@@ -36,9 +36,9 @@ READINGS = (
     (
         "The input ε of DP-UCB-INT is taken for its privacy.",
         "Its releases compose; the total with its δ is computed (Kairouz, Oh and Viswanath, "
-        "Theorem 3.5) and stated in the labels. “Calibrated” releases so seldom that the total is ε = 1. "
-        "The published loop also redraws the noise of arms that were not pulled, which its own "
-        "accounting leaves out: here noise is drawn once per release.",
+        "Theorem 3.5) and stated in the labels. “Calibrated” releases so seldom that the "
+        "total is ε = 1. The published loop also redraws the noise of arms that were not "
+        "pulled, which its own accounting leaves out: here noise is drawn once per release.",
     ),
     (
         "WR(UCB1) and UCB-CF are defined, but have no curve in the paper's figures.",

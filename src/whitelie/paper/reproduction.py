@@ -1,7 +1,7 @@
 """The whole reproduction: simulate, draw, check the claims, and write one report.
 
 A folder holds one reproduction: settings.json says its scale, runs/ the simulations, figures/ the
-pictures as SVG and PDF; claims.json, tables.md and report.html are what they add up to. What was
+pictures as SVG and PDF; claims.json, record.md and report.html are what they add up to. What was
 simulated is never simulated again; everything else is made anew each time.
 """
 
@@ -21,6 +21,7 @@ from whitelie.paper import settings, summary, tables
 from whitelie.paper.claims import Claim, conclude
 from whitelie.paper.pictures import Album, Sight
 from whitelie.paper.reading import READINGS
+from whitelie.paper.record import record
 from whitelie.paper.report import Report, Section, Table, render
 from whitelie.paper.runs import Runs, Scale
 from whitelie.progress import progress
@@ -54,7 +55,7 @@ class Reproduction:
         claims = conclude(sight.findings for sight in sights)
         report = self._report(sights, claims, runs)
         self._write("claims.json", json.dumps(self._claims(claims), indent=1, ensure_ascii=False))
-        self._write("tables.md", _tables_markdown(report))
+        self._write("record.md", record(report))
         self._write("report.html", render(report))
         return report
 
@@ -142,13 +143,6 @@ def means_in_words(means: Sequence[float]) -> str:
         parts.append(number if count == 1 else f"{number} ({count} arms)")
     listed = ", ".join(parts[:-1]) + f" and {parts[-1]}"
     return f"{len(means)} arms with mean rewards {listed}."
-
-
-def _tables_markdown(report: Report) -> str:
-    parts = [f"{report.scale}.".capitalize()]
-    for table in report.tables:
-        parts += [f"## {table.title}", table.note, tables.markdown(table)]
-    return "\n\n".join(parts) + "\n"
 
 
 def _provenance(scale: Scale) -> tuple[tuple[str, str], ...]:

@@ -66,7 +66,7 @@ NOT_IN_THE_PAPERS_FIGURES = ("UCB-CF", "WR(UCB1)")
 AGAINST_EPSILON: tuple[Policy, ...] = (KLUCB(), TS())
 
 _AS_PUBLISHED = DPUCBInt(epsilon=COMPARED_EPSILON, v=1.1, delta=math.exp(-10))
-GLOBAL_PRIVACY: dict[str, Policy] = {
+GLOBAL_PRIVACY = {
     "DP-UCB-INT": _AS_PUBLISHED,
     "DP-UCB-INT, calibrated": replace(_AS_PUBLISHED, calibrated=True),
 }

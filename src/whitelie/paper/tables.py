@@ -47,13 +47,6 @@ def tables(entries: Iterable[Entry]) -> list[Table]:
     return [_pivoted(title, by_table[title]) for title in NOTES if title in by_table]
 
 
-def markdown(table: Table) -> str:
-    """Return the table in Markdown."""
-    rule = ["---", *["---:"] * (len(table.columns) - 1)]
-    rows = [table.columns, rule, *table.rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 def final_regrets(table: str, column: str, result: Result) -> list[Entry]:
     """Return the regret of every policy at the horizon, and at every epsilon if there are any."""
     found = result.summary().reset_index()
