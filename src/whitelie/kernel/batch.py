@@ -1,15 +1,13 @@
 """One replicate in batches, for horizons of millions: what planning simulates.
 
-The decisions of a batch are taken together, on the counts at its beginning, and their feedback
-arrives together at its end, as in a live system with that much delay. Only this delay is
-approximate; what the policy does within it is simulated as `decide` would do it:
+Thompson sampling takes the decisions of a batch together, on the counts at its beginning, as a live
+system with that much delay does: the number of decisions for each arm then is multinomial over the
+probabilities of being best. kl-UCB and UCB react to every feedback of an arm that they try, so a
+batch is played in turns: the arm of the largest index is pulled as often as makes 1 % of its own
+pulls, and sees its feedback. f(t) is that of the batch's beginning. Feedback is binomial.
 
-- Thompson sampling draws every decision of a batch from one posterior, so the number of decisions
-  for each arm is multinomial over the probabilities of being best.
-- kl-UCB and UCB count pending decisions in N. Choosing the largest index n times in a row then is
-  filling arms to a common level, which is found without going through the n decisions.
-
-Feedback is binomial. Affine channels only.
+While turns are single pulls, kl-UCB and UCB are those of `plain.py`, word for word. Affine channels
+only.
 """
 
 import math
@@ -20,25 +18,17 @@ import numpy as np
 from whitelie.kernel.arms import Array
 from whitelie.kernel.beta import beta
 from whitelie.kernel.binomial import binomial, multinomial
-from whitelie.kernel.choice import (
-    TS_RULE,
-    UCB_RULE,
-    Rule,
-    State,
-    choose,
-    exploration,
-    fill_words,
-    index,
-    mean_of,
-)
-from whitelie.kernel.divergence import divergence
-from whitelie.kernel.game import Game, new_state, streams_of
+from whitelie.kernel.choice import TS_RULE, State, exploration, index
+from whitelie.kernel.game import Game, Streams, new_state, pull, streams_of
 from whitelie.kernel.jit import jit
 from whitelie.kernel.truncated import tail_and_step
 from whitelie.kernel.words import ZERO, Word, word
 
 FEW, SOME = 6, 32
 """So many Thompson decisions are drawn one by one, SOME where counts are small: it is quicker."""
+
+PART = 100
+"""A turn of an index policy is one PARTth of the arm's pulls."""
 
 MANY = 40.0
 """Where both Beta parameters exceed this, Cornish and Fisher's expansion serves for the tails."""
@@ -174,7 +164,9 @@ def fill_shares(game: Game, state: State, shares: Array) -> None:
     """Fill in TS-CF's choice probabilities: of each arm's value g^-1(θ) being the largest.
 
     ∫ f_k·Π_j≠k F_j for every arm k, with f and F the density and distribution function of its
-    value. Arms that are below the range with a probability of 1 − 10^-9 are left out.
+    value. Arms that are below the range with a probability of 1 − 10^-9 are left out. Densities
+    of arms with few counts jump at the ends of their range: those are the ends of integration too,
+    if all arms have one channel.
     """
     size = len(shares)
     ends, spreads = np.empty(size), np.empty(size)
@@ -217,65 +209,6 @@ def has_small_counts(state: State) -> bool:
 
 
 @jit
-def needed(rule: Rule, mean: float, level: float, f: float) -> tuple[float, float]:
-    """Return f/d(mean, level), the N at which an arm's upper end is the level, and its slope.
-
-    d is kl-UCB's divergence, or 2·(level − mean)² for UCB.
-    """
-    if rule.code == UCB_RULE:
-        count = f / (2 * (level - mean) ** 2)
-        return count, -2 * count / (level - mean)
-    if level >= 1:
-        return 0.0, 0.0
-    count = f / divergence(mean, level)
-    return count, -count * count / f * (level - mean) / (level * (1 - level))
-
-
-@jit
-def fill_levels(game: Game, state: State, n: int, key: Word) -> None:
-    """Make n decisions pending by the index rule, each pending for those after it.
-
-    An arm is chosen until its index falls to a common level, and all together n times: Newton's
-    method on Σ max(f/d(λ̂_k, g_k(level)) − N_k, 0) = n, which is convex, from below. Decisions
-    within rounding of the level go through the live choice rule.
-    """
-    rule, arms = game.rule, game.arms
-    size = len(state.pulls)
-    words = np.empty(size, dtype=np.uint64)
-    if n == 1:
-        fill_words(key, ZERO, words)
-        state.pending[choose(rule, arms, state, words)] = 1
-        return
-    f = exploration(rule, state.pulls.sum())
-    level = -math.inf
-    means = np.empty(size)
-    for k in range(size):
-        means[k] = mean_of(arms, state, k)
-        state.pending[k] = n
-        level = max(level, index(rule, arms, state, k, f))
-        state.pending[k] = 0
-    for _ in range(100):
-        excess, slope = -float(n), 0.0
-        for k in range(size):
-            at = arms.intercept[k] + arms.slope[k] * level
-            count, steepness = needed(rule, means[k], at, f)
-            if count > state.pulls[k]:
-                excess += count - state.pulls[k]
-                slope += steepness * arms.slope[k]
-        if excess <= 0.5 or slope == 0:
-            break
-        level -= excess / slope
-    left = n
-    for k in range(size):
-        count = needed(rule, means[k], arms.intercept[k] + arms.slope[k] * level, f)[0]
-        state.pending[k] = int(min(max(count - state.pulls[k], 0.0), float(left)))
-        left -= state.pending[k]
-    for i in range(left):
-        fill_words(key, i, words)
-        state.pending[choose(rule, arms, state, words)] += 1
-
-
-@jit
 def draw_decisions(game: Game, state: State, n: int, key: Word) -> None:
     """Make n Thompson decisions pending, one by one, with the words that `decide` would use."""
     size = len(state.pulls)
@@ -292,6 +225,63 @@ def draw_decisions(game: Game, state: State, n: int, key: Word) -> None:
 
 
 @jit
+def pull_often(game: Game, streams: Streams, state: State, k: int, n: int) -> None:
+    """Pull arm k n times and count its ones; a single pull has the bit of `pull`."""
+    if n == 1:
+        pull(game, streams, state, k)
+    elif n > 1:
+        chance = float(game.thresholds[k]) * 2.0**-63
+        seed = word(streams.arm_keys[k], state.pulls[k])
+        state.successes[k] += binomial(n, chance, seed)
+        state.pulls[k] += n
+
+
+@jit
+def index_or_first(game: Game, state: State, k: int, f: float) -> float:
+    """Return arm k's index, infinite before its first pull."""
+    return index(game.rule, game.arms, state, k, f) if state.pulls[k] > 0 else math.inf
+
+
+@jit
+def play_turns(game: Game, streams: Streams, state: State, n: int) -> None:
+    """Pull n times by the index rule, in turns; exact ties go to the largest word."""
+    size = len(state.pulls)
+    t = state.pulls.sum()
+    f = exploration(game.rule, t)
+    indices = np.empty(size)
+    for k in range(size):
+        indices[k] = index_or_first(game, state, k, f)
+    left = n
+    while left > 0:
+        key = word(streams.decision_key, t + n - left)
+        best = ZERO
+        for k in range(1, size):
+            if indices[k] > indices[best] or (
+                indices[k] == indices[best] and word(key, k) > word(key, best)
+            ):
+                best = k
+        pulls = min(left, max(1, state.pulls[best] // PART))
+        pull_often(game, streams, state, best, pulls)
+        indices[best] = index_or_first(game, state, best, f)
+        left -= pulls
+
+
+@jit
+def play_together(game: Game, streams: Streams, state: State, n: int) -> None:
+    """Pull n times by Thompson sampling, all from one posterior."""
+    key = word(streams.decision_key, state.pulls.sum())
+    if n <= (SOME if has_small_counts(state) else FEW):
+        draw_decisions(game, state, n, key)
+    else:
+        shares = np.empty(len(state.pulls))
+        fill_shares(game, state, shares)
+        multinomial(n, shares, key, state.pending)
+    for k in range(len(state.pulls)):
+        pull_often(game, streams, state, k, state.pending[k])
+        state.pending[k] = 0
+
+
+@jit
 def run_batches(game: Game, seed: Word, replicate: int, ends: Array) -> tuple[Array, Array]:
     """Return pulls and successes of each arm (column) at every batch's end (row)."""
     size = len(game.thresholds)
@@ -299,25 +289,12 @@ def run_batches(game: Game, seed: Word, replicate: int, ends: Array) -> tuple[Ar
     successes = np.empty((len(ends), size), dtype=np.int64)
     streams = streams_of(seed, replicate, size)
     state = new_state(size)
-    shares = np.empty(size)
     t = ZERO
     for batch in range(len(ends)):
-        n = ends[batch] - t
-        key = word(streams.decision_key, batch)
-        if game.rule.code != TS_RULE:
-            fill_levels(game, state, n, key)
-        elif n <= (SOME if has_small_counts(state) else FEW):
-            draw_decisions(game, state, n, key)
+        if game.rule.code == TS_RULE:
+            play_together(game, streams, state, ends[batch] - t)
         else:
-            fill_shares(game, state, shares)
-            multinomial(n, shares, key, state.pending)
-        for k in range(size):
-            if state.pending[k] > 0:
-                chance = float(game.thresholds[k]) * 2.0**-63
-                ones = binomial(state.pending[k], chance, word(streams.arm_keys[k], batch))
-                state.successes[k] += ones
-                state.pulls[k] += state.pending[k]
-                state.pending[k] = 0
+            play_turns(game, streams, state, ends[batch] - t)
         pulls[batch] = state.pulls
         successes[batch] = state.successes
         t = ends[batch]

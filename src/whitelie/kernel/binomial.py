@@ -38,7 +38,6 @@ def transformed_rejection(n: int, p: float, seed: Word) -> int:
     b = 1.15 + 2.53 * spread
     a = -0.0873 + 0.0248 * b + 0.01 * p
     alpha = (2.83 + 5.1 / b) * spread
-    at_mode = log_probability(n, p, math.floor((n + 1) * p))
     draw = ZERO
     while True:
         u, v = uniform(word(seed, draw)) - 0.5, uniform(word(seed, draw + 1))
@@ -47,10 +46,11 @@ def transformed_rejection(n: int, p: float, seed: Word) -> int:
         k = math.floor((2 * a / edge + b) * u + n * p + 0.5)
         if edge >= 0.07 and v <= 0.92 - 4.2 / b:
             return k
-        if 0 <= k <= n and math.log(v * alpha / (a / (edge * edge) + b)) <= (
-            log_probability(n, p, k) - at_mode
-        ):
-            return k
+        if 0 <= k <= n:
+            at_mode = log_probability(n, p, math.floor((n + 1) * p))
+            bar = math.log(v * alpha / (a / (edge * edge) + b)) + at_mode
+            if bar <= log_probability(n, p, k):
+                return k
 
 
 @jit

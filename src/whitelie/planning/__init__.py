@@ -3,7 +3,7 @@
 from whitelie.planning.design import Design
 from whitelie.planning.knowing import Chance, Time
 from whitelie.planning.option import Option
-from whitelie.planning.plan import Plan, plan
+from whitelie.planning.proposal import Plan, plan
 from whitelie.planning.recommendation import Budget, Recommendation
 
 __all__ = ["Budget", "Chance", "Design", "Option", "Plan", "Recommendation", "Time", "plan"]

@@ -122,7 +122,7 @@ class Lost:
 class People:
     """What several reports of one person cost together.
 
-    `basic` is k·ε; `composed` is the smaller ε of Kairouz, Oh and Viswanath's Theorem 3.5 at `delta`,
+    `basic` is k·ε; `composed` is the smaller ε of Kairouz, Oh and Viswanath's Theorem 3.5 at δ,
     or equal to `basic` where that theorem does not help.
     """
 
