@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from whitelie.errors import InvalidInput as InvalidInput
     from whitelie.errors import WhitelieError as WhitelieError
     from whitelie.estimate import Estimate as Estimate
+    from whitelie.planning import Plan as Plan
+    from whitelie.planning import plan as plan
     from whitelie.policy import KLUCB as KLUCB
     from whitelie.policy import TS as TS
     from whitelie.policy import UCB as UCB
@@ -40,6 +42,8 @@ _HOME = {
     "policy_from_dict": "policy",
     "Bandit": "bandit",
     "Estimate": "estimate",
+    "plan": "planning",
+    "Plan": "planning",
     "simulate": "simulation",
     "simulate_many": "simulation",
     "Result": "result",

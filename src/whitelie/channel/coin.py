@@ -32,6 +32,23 @@ def threshold(probability: float) -> int:
     return math.ceil(scaled) if probability < 0.5 else math.floor(scaled)
 
 
+def exact_epsilons(zero: int, one: int) -> tuple[float, float]:
+    """Return (ε₀, ε₁): how far one report can speak for reward 0 and for reward 1.
+
+    A report y multiplies anyone's odds of reward 1 against 0 by P(y|1)/P(y|0). ε₁ is the largest ln
+    of that factor over both reports, ε₀ the largest ln of its inverse; neither is rounded down.
+    Where more reward means more feedback, ε₁ = ln P(1|1)/P(1|0) is what a report of 1 can reveal
+    and ε₀ = ln P(0|0)/P(0|1) what a report of 0 can. A factor with 0 makes a budget infinite.
+
+    >>> zero, one = exact_epsilons(2**63, 3 * 2**62)
+    >>> round(math.exp(zero), 9), round(math.exp(one), 9)
+    (2.0, 1.5)
+    """
+    if zero > one:
+        zero, one = ONE - zero, ONE - one
+    return _log_ratio(ONE - zero, ONE - one), _log_ratio(one, zero)
+
+
 def exact_epsilon(zero: int, one: int) -> float:
     """Return max |ln| over the four probability ratios of the thresholds, never rounded down.
 
@@ -41,19 +58,21 @@ def exact_epsilon(zero: int, one: int) -> float:
     >>> exact_epsilon(2**62, 3 * 2**62) >= math.log(3)
     True
     """
-    epsilon = 0.0
-    for numerator, denominator in ((one, zero), (ONE - zero, ONE - one)):
-        if numerator == denominator:
-            continue
-        if numerator == 0 or denominator == 0:
-            return math.inf
-        with decimal.localcontext(EXACT):
-            exact = abs((decimal.Decimal(numerator) / decimal.Decimal(denominator)).ln())
-            rounded = float(exact)
-            if decimal.Decimal(rounded) < exact:
-                rounded = math.nextafter(rounded, math.inf)
-        epsilon = max(epsilon, rounded)
-    return epsilon
+    return max(exact_epsilons(zero, one))
+
+
+def _log_ratio(numerator: int, denominator: int) -> float:
+    """Return ln(numerator/denominator), at least 0, rounded up; 0/0 never happens and counts 0."""
+    if numerator == denominator:
+        return 0.0
+    if denominator == 0:
+        return math.inf
+    with decimal.localcontext(EXACT):
+        exact = (decimal.Decimal(numerator) / decimal.Decimal(denominator)).ln()
+        rounded = float(exact)
+        if decimal.Decimal(rounded) < exact:
+            rounded = math.nextafter(rounded, math.inf)
+    return rounded
 
 
 def truth_probability(epsilon: float) -> float:
@@ -69,6 +88,43 @@ def truth_probability(epsilon: float) -> float:
     while p > 0.5 and Fraction(p) / (1 - Fraction(p)) > Fraction(largest_odds):
         p = math.nextafter(p, 0.5)
     return p
+
+
+def truth_probabilities(epsilon0: float, epsilon1: float) -> tuple[float, float]:
+    """Return (p00, p11) of the most informative coin whose exact budgets are at most the two.
+
+    P(1|0) = (e^ε₀ − 1)/(e^(ε₀+ε₁) − 1) = y·(1 − x)/(1 − x·y), with x = e^−ε₀ and y = e^−ε₁, and
+    P(1|1) = P(1|0)/y: the one point where both budgets are spent. P(0|0) is rounded down; then
+    P(1|1) is the largest that y·P(1|1) ≤ P(1|0) and x·P(0|0) ≤ P(0|1) allow, rounded down. Both
+    are doubles and whole 2^-64ths, so these inequalities hold for the coin's own integers.
+
+    >>> truth_probabilities(math.inf, math.inf)
+    (1.0, 1.0)
+    """
+    x, y = _exponential(epsilon0), _exponential(epsilon1)
+    p00 = _round_down(1 - y * (1 - x) / (1 - x * y))
+    p11 = _round_down(1 - x * Fraction(p00))
+    if y > 0:
+        p11 = min(p11, _round_down((1 - Fraction(p00)) / y))
+    return p00, p11
+
+
+def _exponential(epsilon: float) -> Fraction:
+    """Return e^−epsilon, rounded up by less than 10^-59: what is private with it is private.
+
+    Beyond 50 nothing changes, since no double below 1 has such odds; inf is exactly 0.
+    """
+    if epsilon == math.inf:
+        return Fraction(0)
+    with decimal.localcontext(EXACT):
+        return Fraction((-decimal.Decimal(min(epsilon, 50.0))).exp().next_plus())
+
+
+def _round_down(probability: Fraction) -> float:
+    """Return the largest double ≤ probability that is a whole number of 2^-64ths, at least 0."""
+    units = max(math.floor(probability * ONE), 0)
+    spare = max(units.bit_length() - 53, 0)
+    return math.ldexp(units >> spare, spare - 64)
 
 
 def flip(zero: int, one: int, reward: float, word: int) -> int:

@@ -15,6 +15,14 @@ def probability(field: str, value: Any) -> float:
     return real_number(field, value, "a probability lies in [0, 1]", least=0, most=1)
 
 
+def _budget(field: str, value: Any) -> float:
+    reason = (
+        "it must be a number above 0: at 0 the feedback is independent of the reward "
+        "and nothing can be learned"
+    )
+    return real_number(field, value, reason, least=5e-324, most=math.inf)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RandomizedResponse:
     """A binary channel: P(feedback 0 | reward 0) = p00 and P(feedback 1 | reward 1) = p11.
@@ -55,16 +63,38 @@ class RandomizedResponse:
         >>> RandomizedResponse.from_epsilon(1).epsilon <= 1
         True
         """
-        reason = (
-            "it must be a number above 0: at 0 the feedback is independent of the reward "
-            "and nothing can be learned"
-        )
-        asked = real_number("epsilon", epsilon, reason, least=5e-324, most=math.inf)
+        asked = _budget("epsilon", epsilon)
         p = 1.0 if asked == math.inf else coin.truth_probability(asked)
         if p == 0.5:
             reason = "it is too small: its coin cannot be told from a fair one"
             raise InvalidInput("epsilon", epsilon, reason)
         return cls(p00=p, p11=p)
+
+    @classmethod
+    def from_epsilons(cls, *, epsilon0: float, epsilon1: float) -> Self:
+        """Return the most informative channel for two budgets: of a reward of 0 and of 1.
+
+        One report multiplies anyone's odds that the reward is 1 by at most e^ε₁, and the odds that
+        it is 0 by at most e^ε₀: P(1|0) = (e^ε₀ − 1)/(e^(ε₀+ε₁) − 1) and P(1|1) = e^ε₁·P(1|0). A
+        report of 1 spends all of ε₁, a report of 0 all of ε₀. Equal budgets give `from_epsilon`.
+
+        Where only "yes" is sensitive, `epsilon0=math.inf` tells far more at the same ε₁: everybody
+        with reward 1 reports 1, and so does a share e^−ε₁ of the others, which hides them. Then a
+        report of 0 *proves* a reward of 0, so `epsilon`, the larger of the two, is infinite.
+
+        >>> only_yes = RandomizedResponse.from_epsilons(epsilon0=math.inf, epsilon1=math.log(4))
+        >>> round(only_yes.p00, 9), only_yes.p11, round(only_yes.epsilon1, 9), only_yes.epsilon0
+        (0.75, 1.0, 1.386294361, inf)
+        """
+        zero, one = _budget("epsilon0", epsilon0), _budget("epsilon1", epsilon1)
+        if zero == one:
+            return cls.from_epsilon(zero)
+        p00, p11 = coin.truth_probabilities(zero, one)
+        if p00 + p11 <= 1:
+            field, smaller = min((("epsilon0", zero), ("epsilon1", one)), key=lambda pair: pair[1])
+            reason = "it is too small: the coin cannot tell a reward of 0 from a reward of 1"
+            raise InvalidInput(field, smaller, reason)
+        return cls(p00=p00, p11=p11)
 
     @classmethod
     def warner(cls, p: float) -> Self:
@@ -123,6 +153,16 @@ class RandomizedResponse:
     def epsilon(self) -> float:
         """The local differential privacy of one report; k reports of one person cost k times it."""
         return coin.exact_epsilon(*self.thresholds)
+
+    @cached_property
+    def epsilon0(self) -> float:
+        """The budget of a reward of 0: one report raises its odds by at most e^epsilon0."""
+        return coin.exact_epsilons(*self.thresholds)[0]
+
+    @cached_property
+    def epsilon1(self) -> float:
+        """The budget of a reward of 1: one report raises its odds by at most e^epsilon1."""
+        return coin.exact_epsilons(*self.thresholds)[1]
 
     def mean_feedback(self, mu: float) -> float:
         """Return g(mu), the mean feedback of an arm with mean reward mu."""

@@ -1,0 +1,301 @@
+"""One replicate in batches, for horizons of millions: what planning simulates.
+
+Thompson sampling takes the decisions of a batch together, on the counts at its beginning, as a live
+system with that much delay does: the number of decisions for each arm then is multinomial over the
+probabilities of being best. kl-UCB and UCB react to every feedback of an arm that they try, so a
+batch is played in turns: the arm of the largest index is pulled as often as makes 1 % of its own
+pulls, and sees its feedback. f(t) is that of the batch's beginning. Feedback is binomial.
+
+While turns are single pulls, kl-UCB and UCB are those of `plain.py`, word for word. Affine channels
+only.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from whitelie.kernel.arms import Array
+from whitelie.kernel.beta import beta
+from whitelie.kernel.binomial import binomial, multinomial
+from whitelie.kernel.choice import TS_RULE, State, exploration, index
+from whitelie.kernel.game import Game, Streams, new_state, pull, streams_of
+from whitelie.kernel.jit import jit
+from whitelie.kernel.truncated import tail_and_step
+from whitelie.kernel.words import ZERO, Word, word
+
+FEW, SOME = 6, 32
+"""So many Thompson decisions are drawn one by one, SOME where counts are small: it is quicker."""
+
+PART = 100
+"""A turn of an index policy is one PARTth of the arm's pulls."""
+
+MANY = 40.0
+"""Where both Beta parameters exceed this, Cornish and Fisher's expansion serves for the tails."""
+
+LOWEST, HIGHEST, PANEL = -4.5, 5.5, 2.0
+"""Where integration begins and ends, and the width of its panels, in deviations of an arm."""
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
+
+PER_UNIT, REACH = 16, 8
+TABLE_Z = np.arange(-REACH * PER_UNIT, REACH * PER_UNIT + 2) / PER_UNIT
+NORMAL_DENSITY = np.exp(-TABLE_Z * TABLE_Z / 2) / math.sqrt(2 * math.pi)
+NORMAL_BELOW = np.array([0.5 * math.erfc(-z / math.sqrt(2)) for z in TABLE_Z])
+
+
+class Posterior(NamedTuple):
+    """An arm's value g^-1(θ), θ ~ Beta(a, b), g(x) = intercept + slope·x: mean and deviation.
+
+    With u = (value − mean)/spread, Cornish and Fisher's z is ((cubic·u + square)·u + line)·u −
+    square.
+    """
+
+    a: float
+    b: float
+    intercept: float
+    slope: float
+    mean: float
+    spread: float
+    cubic: float
+    square: float
+    line: float
+
+
+@jit
+def posterior_of(game: Game, state: State, k: int) -> Posterior:
+    """Return what Thompson sampling draws arm k's value from.
+
+    With skewness γ and excess κ of Beta(a, b), u = (θ − mean)/deviation is, to the order of 1/n,
+    as likely as a normal z = u − γ·(u² − 1)/6 − κ·(u³ − 3u)/24 + γ²·(4u³ − 7u)/36 (Cornish and
+    Fisher, 1938).
+    """
+    ones = state.pulls[k] - state.successes[k] if game.arms.mirrored[k] else state.successes[k]
+    a, b = ones + 1.0, state.pulls[k] - ones + 1.0
+    intercept, slope = game.arms.intercept[k], game.arms.slope[k]
+    n, product = a + b, a * b
+    skewness = 2 * (b - a) * math.sqrt((n + 1) / product) / (n + 2)
+    excess = 6 * ((a - b) ** 2 * (n + 1) / product - (n + 2)) / ((n + 2) * (n + 3))
+    return Posterior(
+        a,
+        b,
+        intercept,
+        slope,
+        (a / n - intercept) / slope,
+        math.sqrt(product / (n + 1)) / (n * slope),
+        skewness * skewness / 9 - excess / 24,
+        -skewness / 6,
+        1 + excess / 8 - 7 * skewness * skewness / 36,
+    )
+
+
+@jit
+def normal(z: float) -> tuple[float, float]:
+    """Return Φ(z) and its density, by cubic interpolation with an error below 10^-7."""
+    if z >= REACH:
+        return 1.0, 0.0
+    if z <= -REACH:
+        return 0.0, 0.0
+    place = (z + REACH) * PER_UNIT
+    i = int(place)
+    s = place - i
+    start, end = NORMAL_DENSITY[i] / PER_UNIT, NORMAL_DENSITY[i + 1] / PER_UNIT
+    rise = NORMAL_BELOW[i + 1] - NORMAL_BELOW[i]
+    square, cube = 3 * rise - 2 * start - end, start + end - 2 * rise
+    below = NORMAL_BELOW[i] + s * (start + s * (square + s * cube))
+    return below, (start + s * (2 * square + 3 * s * cube)) * PER_UNIT
+
+
+@jit
+def below(posterior: Posterior, value: float) -> tuple[float, float]:
+    """Return P(g^-1(θ) ≤ value) and its density; exact where a parameter is small."""
+    if min(posterior.a, posterior.b) < MANY:
+        x = posterior.intercept + posterior.slope * value
+        tail, step = tail_and_step(posterior.a, posterior.b, x)
+        return 1 - tail, step / (x * (1 - x)) * posterior.slope if 0 < x < 1 else 0.0
+    u = (value - posterior.mean) / posterior.spread
+    if abs(u) > 7:
+        return (1.0 if u > 0 else 0.0), 0.0
+    cubic, square, line = posterior.cubic, posterior.square, posterior.line
+    share, density = normal(((cubic * u + square) * u + line) * u - square)
+    steepness = max((3 * cubic * u + 2 * square) * u + line, 0.0) / posterior.spread
+    return share, density * steepness
+
+
+@jit
+def lay_nodes(ends: Array, spreads: Array, low: float, high: float) -> Array:
+    """Return nodes (row 0) and weights (row 1) of Gauss and Legendre's rule from low to high.
+
+    The panels are as wide as two deviations of the sharpest arm whose end is not yet passed.
+    """
+    nodes = np.empty((2, 4 * (8 * len(ends) + 8)))
+    count = 0
+    while low < high and count < nodes.shape[1]:
+        sharpest = high - low
+        for k in range(len(ends)):
+            if low < ends[k] and spreads[k] < sharpest:
+                sharpest = spreads[k]
+        width = min(PANEL * sharpest, high - low)
+        for i in range(4):
+            nodes[0, count + i] = low + width * (NODES[i] + 1) / 2
+            nodes[1, count + i] = WEIGHTS[i] * width
+        count += 4
+        low += width
+    return nodes[:, :count]
+
+
+@jit
+def add_products(values: Array, densities: Array, weights: Array, sums: Array) -> None:
+    """Add Σ weight·f_i·Π_j≠i F_j over all nodes (columns) to each arm's sum."""
+    size, count = values.shape
+    for node in range(count):
+        product = weights[node]
+        for i in range(size):
+            densities[i, node] *= product
+            product *= values[i, node]
+        product = 1.0
+        for i in range(size - 1, -1, -1):
+            sums[i] += densities[i, node] * product
+            product *= values[i, node]
+
+
+@jit
+def fill_shares(game: Game, state: State, shares: Array) -> None:
+    """Fill in TS-CF's choice probabilities: of each arm's value g^-1(θ) being the largest.
+
+    ∫ f_k·Π_j≠k F_j for every arm k, with f and F the density and distribution function of its
+    value. Arms that are below the range with a probability of 1 − 10^-9 are left out. Densities
+    of arms with few counts jump at the ends of their range: those are the ends of integration too,
+    if all arms have one channel.
+    """
+    size = len(shares)
+    ends, spreads = np.empty(size), np.empty(size)
+    low, high, least, most = -math.inf, -math.inf, math.inf, -math.inf
+    for k in range(size):
+        posterior = posterior_of(game, state, k)
+        spreads[k] = posterior.spread
+        ends[k] = posterior.mean + (HIGHEST - 1) * posterior.spread
+        low = max(low, posterior.mean + LOWEST * posterior.spread)
+        high = max(high, posterior.mean + HIGHEST * posterior.spread)
+        least = min(least, -posterior.intercept / posterior.slope)
+        most = max(most, (1 - posterior.intercept) / posterior.slope)
+    low, high = max(low, least), min(high, most)
+    nodes = lay_nodes(ends, spreads, low, high)
+    values, densities = np.empty((size, nodes.shape[1])), np.empty((size, nodes.shape[1]))
+    members = np.empty(size, dtype=np.int64)
+    count = 0
+    for k in range(size):
+        shares[k] = 0.0
+        posterior = posterior_of(game, state, k)
+        if below(posterior, low)[0] < 1 - 1e-9:
+            for i in range(nodes.shape[1]):
+                values[count, i], densities[count, i] = below(posterior, nodes[0, i])
+            members[count] = k
+            count += 1
+    sums = np.zeros(count)
+    add_products(values[:count], densities[:count], nodes[1], sums)
+    total = sums.sum()
+    for i in range(count):
+        shares[members[i]] = sums[i] / total
+
+
+@jit
+def has_small_counts(state: State) -> bool:
+    """Whether some arm has had few ones, or few zeros."""
+    for k in range(len(state.pulls)):
+        if min(state.successes[k], state.pulls[k] - state.successes[k]) < MANY:
+            return True
+    return False
+
+
+@jit
+def draw_decisions(game: Game, state: State, n: int, key: Word) -> None:
+    """Make n Thompson decisions pending, one by one, with the words that `decide` would use."""
+    size = len(state.pulls)
+    values, best = np.full(n, -math.inf), np.zeros(n, dtype=np.int64)
+    for k in range(size):
+        posterior = posterior_of(game, state, k)
+        for i in range(n):
+            theta = beta(posterior.a, posterior.b, word(word(key, i), k))
+            value = (theta - posterior.intercept) / posterior.slope
+            if value > values[i]:
+                values[i], best[i] = value, k
+    for arm in best:
+        state.pending[arm] += 1
+
+
+@jit
+def pull_often(game: Game, streams: Streams, state: State, k: int, n: int) -> None:
+    """Pull arm k n times and count its ones; a single pull has the bit of `pull`."""
+    if n == 1:
+        pull(game, streams, state, k)
+    elif n > 1:
+        chance = float(game.thresholds[k]) * 2.0**-63
+        seed = word(streams.arm_keys[k], state.pulls[k])
+        state.successes[k] += binomial(n, chance, seed)
+        state.pulls[k] += n
+
+
+@jit
+def index_or_first(game: Game, state: State, k: int, f: float) -> float:
+    """Return arm k's index, infinite before its first pull."""
+    return index(game.rule, game.arms, state, k, f) if state.pulls[k] > 0 else math.inf
+
+
+@jit
+def play_turns(game: Game, streams: Streams, state: State, n: int) -> None:
+    """Pull n times by the index rule, in turns; exact ties go to the largest word."""
+    size = len(state.pulls)
+    t = state.pulls.sum()
+    f = exploration(game.rule, t)
+    indices = np.empty(size)
+    for k in range(size):
+        indices[k] = index_or_first(game, state, k, f)
+    left = n
+    while left > 0:
+        key = word(streams.decision_key, t + n - left)
+        best = ZERO
+        for k in range(1, size):
+            if indices[k] > indices[best] or (
+                indices[k] == indices[best] and word(key, k) > word(key, best)
+            ):
+                best = k
+        pulls = min(left, max(1, state.pulls[best] // PART))
+        pull_often(game, streams, state, best, pulls)
+        indices[best] = index_or_first(game, state, best, f)
+        left -= pulls
+
+
+@jit
+def play_together(game: Game, streams: Streams, state: State, n: int) -> None:
+    """Pull n times by Thompson sampling, all from one posterior."""
+    key = word(streams.decision_key, state.pulls.sum())
+    if n <= (SOME if has_small_counts(state) else FEW):
+        draw_decisions(game, state, n, key)
+    else:
+        shares = np.empty(len(state.pulls))
+        fill_shares(game, state, shares)
+        multinomial(n, shares, key, state.pending)
+    for k in range(len(state.pulls)):
+        pull_often(game, streams, state, k, state.pending[k])
+        state.pending[k] = 0
+
+
+@jit
+def run_batches(game: Game, seed: Word, replicate: int, ends: Array) -> tuple[Array, Array]:
+    """Return pulls and successes of each arm (column) at every batch's end (row)."""
+    size = len(game.thresholds)
+    pulls = np.empty((len(ends), size), dtype=np.int64)
+    successes = np.empty((len(ends), size), dtype=np.int64)
+    streams = streams_of(seed, replicate, size)
+    state = new_state(size)
+    t = ZERO
+    for batch in range(len(ends)):
+        if game.rule.code == TS_RULE:
+            play_together(game, streams, state, ends[batch] - t)
+        else:
+            play_turns(game, streams, state, ends[batch] - t)
+        pulls[batch] = state.pulls
+        successes[batch] = state.successes
+        t = ends[batch]
+    return pulls, successes

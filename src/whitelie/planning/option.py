@@ -1,0 +1,285 @@
+"""One option: a mechanism, what it hides, and what it costs on a design."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whitelie import bounds, composition
+from whitelie.bands import multiplier_quantile, student
+from whitelie.channel import IDENTITY, RandomizedResponse
+from whitelie.kernel.arms import Array
+from whitelie.planning.design import Design
+from whitelie.planning.knowing import (
+    LEVEL,
+    Chance,
+    Time,
+    chance,
+    time_to_know,
+    time_to_separate,
+)
+from whitelie.planning.runs import Runs
+from whitelie.policy import KLUCB, TS
+
+POINTS = 60
+"""Points of a curve over the year."""
+
+DELTA = 1e-6
+"""The δ at which the composition of several reports of a person is stated."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What a channel does to one answer, and what that is worth.
+
+    `worth` is how many reports tell as much as one answer without noise: the ratio of Theorem 1's
+    constants Σ Δ_a/d, which is a mean of d(μ_a, μ_1)/d(g(μ_a), g(μ_1)) over the other arms, each
+    weighted with its part in the regret without noise.
+    """
+
+    channel: RandomizedResponse
+    worth: float
+
+    @property
+    def belief_factor(self) -> float:
+        """e^ε: one report multiplies anybody's odds about one person by at most this."""
+        epsilon = self.channel.epsilon
+        return math.exp(epsilon) if epsilon < 700 else math.inf
+
+    def __str__(self) -> str:
+        zero, one = f"{self.channel.p00:.0%}", f"{self.channel.p11:.0%}"
+        if zero == one:
+            truth = f"each answer is truthful with probability {one}"
+        else:
+            truth = f'a "yes" is reported truthfully with probability {one}, a "no" with {zero}'
+        if self.belief_factor == math.inf:
+            return f"{truth}; a single answer can prove the truth"
+        factor = f"{self.belief_factor:.2g}"
+        return f"{truth}; a single answer moves anyone's belief by at most a factor {factor}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; None is infinite."""
+        return {
+            "text": str(self),
+            "channel": self.channel.to_dict(),
+            "p00": self.channel.p00,
+            "p11": self.channel.p11,
+            "epsilon0": finite(self.channel.epsilon0),
+            "epsilon1": finite(self.channel.epsilon1),
+            "belief_factor": finite(self.belief_factor),
+            "slope": self.channel.slope,
+            "worth": finite(self.worth),
+        }
+
+
+@dataclass(frozen=True)
+class Theory:
+    """What the paper's theorems say of lost rewards over the year, on all answers asked for.
+
+    `constant` is Theorem 1's, the least regret per unit of ln T over T reports; `lower` is that
+    bound, `upper` Corollary 2's leading term for kl-UCB-CF and TS-CF, and `explicit` Theorem 2's
+    bound in finite time for kl-UCB-CF with c = 3. All but `constant` are divided by the share of
+    reports that arrive. None is not applicable.
+    """
+
+    constant: float
+    lower: float
+    upper: float | None
+    explicit: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; None is infinite, or not applicable."""
+        return {
+            "constant": finite(self.constant),
+            "lower": finite(self.lower),
+            "upper": None if self.upper is None else finite(self.upper),
+            "explicit": None if self.explicit is None else finite(self.explicit),
+        }
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Rewards lost against always showing the best arm, by day.
+
+    `low` and `high` hold the mean over runs at all days together with confidence 95 %; 5 % of the
+    runs lost less than `lucky`, 5 % more than `unlucky`.
+    """
+
+    days: Array
+    mean: Array
+    low: Array
+    high: Array
+    lucky: Array
+    unlucky: Array
+
+    def to_dict(self) -> dict[str, list[float]]:
+        """Return plain data."""
+        return {name: values.tolist() for name, values in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class People:
+    """What several reports of one person cost together.
+
+    `basic` is k·ε; `composed` is the smaller ε of Kairouz, Oh and Viswanath's Theorem 3.5 at δ,
+    or equal to `basic` where that theorem does not help.
+    """
+
+    reports: int
+    basic: float
+    composed: float
+    delta: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; None is infinite."""
+        return {
+            "reports": self.reports,
+            "basic": finite(self.basic),
+            "composed": finite(self.composed),
+            "delta": self.delta,
+        }
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """How many times as much a report tells where only one of the two answers is sensitive.
+
+    `only_yes` compares `from_epsilons(epsilon0=inf, epsilon1=ε)`, under which a report of 0 proves
+    a reward of 0, with `from_epsilon(ε)`; `only_no` the other way round. Ratios of Theorem 1's
+    constants.
+    """
+
+    only_yes: float
+    only_no: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; None is infinite."""
+        return {"only_yes": finite(self.only_yes), "only_no": finite(self.only_no)}
+
+
+@dataclass(frozen=True)
+class Option:
+    """A mechanism on a design: what it hides and what it costs."""
+
+    epsilon: float
+    mechanism: Mechanism
+    theory: Theory
+    lost: Lost
+    know: Time
+    separate: Time
+    wrong: Chance
+    people: People
+    unequal: Unequal | None
+
+    @property
+    def lost_rewards(self) -> float:
+        """The mean number of rewards lost in the year."""
+        return float(self.lost.mean[-1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; None is infinite, or beyond the year."""
+        return {
+            "epsilon": finite(self.epsilon),
+            "mechanism": self.mechanism.to_dict(),
+            "theory": self.theory.to_dict(),
+            "lost_rewards": self.lost_rewards,
+            "lost": self.lost.to_dict(),
+            "time_to_know": self.know.to_dict(),
+            "time_to_separate": self.separate.to_dict(),
+            "wrong_arm": self.wrong.to_dict(),
+            "people": self.people.to_dict(),
+            "unequal": None if self.unequal is None else self.unequal.to_dict(),
+        }
+
+
+def option_of(design: Design, channel: RandomizedResponse, epsilon: float, runs: Runs) -> Option:
+    """Return the option that these runs are of; `epsilon` is the nominal one, for its name."""
+    return Option(
+        epsilon=epsilon,
+        mechanism=Mechanism(channel, worth(design, channel)),
+        theory=_theory(design, channel),
+        lost=_lost(design, runs),
+        know=time_to_know(runs, design),
+        separate=time_to_separate(runs, design),
+        wrong=chance(runs.wrong),
+        people=people(epsilon, design.reports_per_person),
+        unequal=unequal(design, epsilon),
+    )
+
+
+def worth(design: Design, channel: RandomizedResponse) -> float:
+    """Return how many reports through a channel one answer without noise is worth.
+
+    >>> private = RandomizedResponse.from_epsilon(1)
+    >>> for rate in (0.05, 0.5):
+    ...     print(round(worth(Design(rates=(rate, rate + 0.01), traffic=1000), private), 1))
+    18.7
+    4.7
+    """
+    return _relative(design, channel, IDENTITY)
+
+
+def unequal(design: Design, epsilon: float) -> Unequal | None:
+    """Return the gain of unequal budgets, or None where epsilon is infinite already."""
+    if epsilon == math.inf:
+        return None
+    symmetric = RandomizedResponse.from_epsilon(epsilon)
+    only_yes = RandomizedResponse.from_epsilons(epsilon0=math.inf, epsilon1=epsilon)
+    only_no = RandomizedResponse.from_epsilons(epsilon0=epsilon, epsilon1=math.inf)
+    return Unequal(
+        _relative(design, symmetric, only_yes),
+        _relative(design, symmetric, only_no),
+    )
+
+
+def people(epsilon: float, reports: int) -> People:
+    """Return what `reports` reports of one person at level epsilon cost together."""
+    total = reports * epsilon
+    if epsilon == math.inf:
+        return People(reports, total, total, DELTA)
+    return People(reports, total, composition.optimal([epsilon] * reports, DELTA), DELTA)
+
+
+def lost_rewards(design: Design, runs: Runs) -> float:
+    """Return the mean number of rewards lost by the last batch, on all answers asked for."""
+    return float(runs.regret[:, -1].mean() / design.arrive)
+
+
+def finite(value: float) -> float | None:
+    """Return the value, or None for infinity: JSON has no word for it."""
+    return value if math.isfinite(value) else None
+
+
+def _relative(design: Design, channel: RandomizedResponse, better: RandomizedResponse) -> float:
+    least = bounds.lower_constant(design.problem(better))
+    return bounds.lower_constant(design.problem(channel)) / least if least > 0 else math.inf
+
+
+def _theory(design: Design, channel: RandomizedResponse) -> Theory:
+    problem, horizon, policy = design.problem(channel), float(design.horizon), design.policy
+    upper = explicit = None
+    if isinstance(policy, KLUCB | TS) and policy.feedback == "corrected":
+        upper = bounds.randomized_response_bound(problem, horizon) / design.arrive
+    if policy == KLUCB():
+        explicit = bounds.finite_time_bound(problem, horizon) / design.arrive
+    return Theory(
+        constant=bounds.lower_constant(problem),
+        lower=bounds.lower_bound(problem, horizon) / design.arrive,
+        upper=upper,
+        explicit=explicit,
+    )
+
+
+def _lost(design: Design, runs: Runs) -> Lost:
+    wanted = np.geomspace(min(len(design.rates), runs.times[-1]), runs.times[-1], POINTS)
+    rows = np.unique(np.searchsorted(runs.times, wanted.round().astype(np.int64)))
+    curves = runs.regret[:, rows] / design.arrive
+    mean = curves.mean(axis=0)
+    critical = max(
+        student(len(curves), level=LEVEL), multiplier_quantile(curves, level=LEVEL, seed=0)
+    )
+    half = critical * curves.std(axis=0, ddof=1) / math.sqrt(len(curves))
+    lucky, unlucky = np.quantile(curves, [0.05, 0.95], axis=0)
+    days = runs.times[rows] / design.reports_per_day
+    return Lost(days, mean, np.maximum(mean - half, 0.0), mean + half, lucky, unlucky)

@@ -1,0 +1,165 @@
+"""Simulation in batches, against the exact kernels."""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from whitelie import IDENTITY, KLUCB, TS, UCB, UCB1, Problem, RandomizedResponse, simulate
+from whitelie.estimate import probabilities_best, reward_interval
+from whitelie.kernel.arms import Array
+from whitelie.kernel.batch import fill_shares, run_batches
+from whitelie.kernel.game import game_of, new_state
+from whitelie.kernel.run import runner
+from whitelie.kernel.separation import Looks, first_separation
+from whitelie.planning.runs import batch_ends, best_shares
+from whitelie.policy import Policy
+
+PRIVATE = RandomizedResponse.from_epsilon(1)
+TURNED = RandomizedResponse(p00=0.2, p11=0.3)
+FOUR = Problem([0.5, 0.45, 0.4, 0.55], RandomizedResponse.from_epsilon(3))
+REPLICATES = 600
+
+
+def batched(problem: Problem, policy: Policy, ends: Array, seed: int) -> Array:
+    game = game_of(policy, problem, 1)
+    with ThreadPoolExecutor() as pool:
+        runs = pool.map(
+            lambda replicate: run_batches(game, np.uint64(seed), replicate, ends)[0],
+            range(REPLICATES),
+        )
+        return np.stack(list(runs))
+
+
+def exact(problem: Problem, policy: Policy, ends: Array, seed: int) -> Array:
+    found = simulate(
+        problem,
+        [policy],
+        horizon=int(ends[-1]),
+        replicates=REPLICATES,
+        seed=seed,
+        checkpoints=ends,
+    )
+    return np.asarray(found.pulls.values[0])
+
+
+def first_known(pulls: Array, ends: Array) -> Array:
+    """When each run's best arm first had more than 90 % of the recent reports, from t = 100 on."""
+    late = ends >= 100
+    known = (best_shares(pulls, ends, (3,)) > 0.9)[:, late]
+    return np.where(known.any(axis=1), ends[late][known.argmax(axis=1)], ends[-1] + 1)
+
+
+def p_values(one: tuple[Array, Array], other: tuple[Array, Array], problem: Problem) -> list[float]:
+    """Two-sample tests of the regret in the middle and at the end, and of the time to know."""
+    gaps = np.array(problem.gaps)
+    pairs = []
+    for share in (10, 1):
+        rows = [np.searchsorted(ends, ends[-1] // share) for _, ends in (one, other)]
+        pairs.append((one[0][:, rows[0]] @ gaps, other[0][:, rows[1]] @ gaps))
+    pairs.append((first_known(*one), first_known(*other)))
+    return [float(stats.ks_2samp(a, b).pvalue) for a, b in pairs]
+
+
+@pytest.mark.parametrize(
+    "policy", [TS(), TS(feedback="naive"), KLUCB(c=0), UCB(c=0)], ids=lambda policy: policy.label
+)
+def test_runs_in_batches_are_distributed_as_exact_ones(policy: Policy) -> None:
+    ends = batch_ends(30_000, 4)
+    mine, theirs = batched(FOUR, policy, ends, 6), exact(FOUR, policy, ends, 5)
+    assert min(p_values((mine, ends), (theirs, ends), FOUR)) > 1e-3
+
+
+def test_batches_of_30_per_cent_would_be_noticed() -> None:
+    """Negative control."""
+    ends, coarse = batch_ends(30_000, 4), batch_ends(30_000, 4, 0.3)
+    mine, theirs = batched(FOUR, TS(), coarse, 6), exact(FOUR, TS(), ends, 5)
+    assert min(p_values((mine, coarse), (theirs, ends), FOUR)) < 1e-3
+
+
+def test_another_channel_would_be_noticed() -> None:
+    """Negative control: epsilon 2.5 in place of 3."""
+    ends = batch_ends(30_000, 4)
+    other = Problem(FOUR.means, RandomizedResponse.from_epsilon(2.5))
+    mine, theirs = batched(other, KLUCB(c=0), ends, 6), exact(FOUR, KLUCB(c=0), ends, 5)
+    assert min(p_values((mine, ends), (theirs, ends), FOUR)) < 1e-3
+
+
+@pytest.mark.parametrize("policy", [KLUCB(), KLUCB(feedback="naive"), UCB(), UCB1()])
+def test_single_turns_are_the_plain_kernel_word_for_word(policy: Policy) -> None:
+    problem = Problem([0.3, 0.5, 0.4], [PRIVATE, TURNED, IDENTITY])
+    ends = batch_ends(190, 3)
+    game = game_of(policy, problem, 1)
+    for replicate in range(5):
+        plain = runner(policy, problem, 7, ends, plain=True)(replicate)
+        assert np.array_equal(run_batches(game, np.uint64(7), replicate, ends)[0], plain)
+
+
+def test_counts_add_up() -> None:
+    ends = batch_ends(5000, 4)
+    for policy in (TS(), KLUCB(), UCB1()):
+        pulls, successes = run_batches(game_of(policy, FOUR, 1), np.uint64(1), 2, ends)
+        assert np.array_equal(pulls.sum(axis=1), ends)
+        assert np.all((successes >= 0) & (successes <= pulls))
+        assert np.all(np.diff(pulls, axis=0) >= 0)
+
+
+def test_batches_are_single_until_every_arm_had_a_chance_and_then_one_per_cent() -> None:
+    ends = batch_ends(10**6, 300)
+    assert ends[:300].tolist() == list(range(1, 301))
+    assert ends[-1] == 10**6
+    steps = [(later - earlier) / earlier for earlier, later in pairwise(ends[300:].tolist())]
+    assert max(steps) <= 0.01
+
+
+MIXED = [PRIVATE, TURNED, IDENTITY, PRIVATE, TURNED]
+
+
+@pytest.mark.parametrize(
+    ("channels", "most"),
+    [
+        ([PRIVATE] * 5, 40),
+        ([IDENTITY] * 5, 40),
+        ([TURNED] * 5, 40),
+        ([PRIVATE] * 5, 3000),
+        (MIXED, 3000),
+        (MIXED, 10**6),
+    ],
+)
+def test_choice_probabilities(channels: list[RandomizedResponse], most: int) -> None:
+    """Against the slow quadrature of `probabilities_best`."""
+    draws = np.random.default_rng(most)
+    game = game_of(TS(), Problem([0.5] * 5, channels), 1)
+    rates = np.array([channel.mean_feedback(0.3) for channel in channels])
+    for _ in range(30):
+        state = new_state(5)
+        state.pulls[:] = draws.integers(most // 20, most, 5)
+        state.successes[:] = draws.binomial(state.pulls, rates)
+        shares = np.empty(5)
+        fill_shares(game, state, shares)
+        expected = probabilities_best(channels, state.pulls, state.successes)
+        assert shares == pytest.approx(expected, abs=1e-3 if most == 40 else 3e-4)
+
+
+@pytest.mark.parametrize("channel", [PRIVATE, IDENTITY, RandomizedResponse.from_epsilon(4)])
+def test_separation_is_that_of_the_reported_intervals(channel: RandomizedResponse) -> None:
+    problem = Problem([0.2, 0.3, 0.6], channel)
+    alpha = 0.05 / 3
+    ends = batch_ends(20_000, 3)
+    for replicate in range(5):
+        game = game_of(KLUCB(), problem, 1)
+        pulls, successes = run_batches(game, np.uint64(3), replicate, ends)
+        looks = Looks(pulls, successes, channel.mean_feedback(0.0), channel.mean_feedback(1.0))
+        row, arm = first_separation(looks, alpha)
+        slow = -1
+        for i in range(len(ends)):
+            counts = zip(pulls[i].tolist(), successes[i].tolist(), strict=True)
+            spans = [reward_interval(channel, n, s, alpha) for n, s in counts]
+            lead = max(range(3), key=lambda k: spans[k][0])
+            if all(spans[lead][0] > spans[k][1] for k in range(3) if k != lead):
+                slow = i
+                break
+        assert row == slow
+        assert row == -1 or arm == 2
