@@ -205,7 +205,7 @@ def update_tails(tail: Array, step: Array, point: Array, a: float, b: float, suc
     rise = 1 / a if success else -1 / b
     factor = (a + b) * abs(rise)
     start, slope = (0.0, factor) if success else (factor, -factor)
-    for m in range(COLUMNS):
+    for m in range(len(tail)):
         tail[m] = max(tail[m] + step[m] * rise, 0.0)
         step[m] *= start + slope * point[m]
 
@@ -214,7 +214,7 @@ def update_tails(tail: Array, step: Array, point: Array, a: float, b: float, suc
 def cell_of(u: float, others: Array, tail: Array) -> int:
     """Return the cell of the largest value: the last level that it is below with more than u."""
     m = -1
-    for i in range(COLUMNS):
+    for i in range(len(tail)):
         m += others[i] * (1 - tail[i]) > u
     return min(m, COLUMNS - 2)
 
@@ -222,7 +222,7 @@ def cell_of(u: float, others: Array, tail: Array) -> int:
 @jit
 def take(tails: Tails, hand: Tails, k: int) -> None:
     """Take arm k's tails in hand."""
-    for m in range(COLUMNS):
+    for m in range(len(hand.tail)):
         hand.point[m] = tails.point[k, m]
         hand.tail[m] = tails.tail[k, m]
         hand.step[m] = tails.step[k, m]
@@ -231,7 +231,7 @@ def take(tails: Tails, hand: Tails, k: int) -> None:
 @jit
 def put(tails: Tails, hand: Tails, k: int) -> None:
     """Put what is in hand back as arm k's tails."""
-    for m in range(COLUMNS):
+    for m in range(len(hand.tail)):
         tails.tail[k, m] = hand.tail[m]
         tails.step[k, m] = hand.step[m]
 
@@ -245,7 +245,8 @@ def run_thompson(game: Game, seed: Word, replicate: int, checkpoints: Array) -> 
     pulls = np.zeros(size, dtype=np.int64)
     posterior = Posterior(np.ones(size), np.ones(size))
     tails = Tails(np.zeros((size, COLUMNS)), np.zeros((size, COLUMNS)), np.zeros((size, COLUMNS)))
-    # The arm pulled last is in hand: its own small arrays, which the compiler can vectorise over.
+    # The arm pulled last is in hand: its own small arrays. Loops over their len() are vectorised;
+    # over a constant number of columns they would be unrolled instead.
     point, tail, step = np.zeros(COLUMNS), np.zeros(COLUMNS), np.zeros(COLUMNS)
     hand = Tails(point, tail, step)
     levels, others, below = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
