@@ -2,9 +2,9 @@
 
 Fix levels v_1 > … > v_14 on the scale of rewards, with v_0 = ∞ and v_15 = −∞. For every arm k keep
 its tails q_k(m) = P(g_k^-1(θ_k) > v_m). One uniform number then says in which cell (v_{m+1}, v_m]
-the largest value lies, since P(max ≤ v_m) = Π_k (1 − q_k(m)), and nearly always only one arm can
-be there: it wins undrawn. Several arms in one cell are drawn from their posteriors truncated to
-it. This is the same distribution of choices as drawing all arms, without approximation.
+the largest value lies, since P(max ≤ v_m) = Π_k (1 − q_k(m)), and which arm is alone in that cell,
+as nearly always one is: it wins undrawn. Several arms in one cell are drawn from their posteriors
+truncated to it. The distribution of choices is that of drawing all arms, exactly.
 
 A pull changes the tails of one arm by the recurrences of the incomplete beta function: with
 h = x^a·(1 − x)^b / B(a, b), one more success raises the tail by h/a and multiplies h by
@@ -24,7 +24,7 @@ from whitelie.kernel.truncated import Interval, draw_between, tail_and_step
 from whitelie.kernel.words import ZERO, Word, uniform, word
 
 COLUMNS = 16
-# P(max ≤ v_m) that the levels aim at; any levels are right, these are quick.
+# P(max ≤ v_m) that the levels aim at. Any are right; with these, equal arms rarely share a cell.
 TARGETS = np.linspace(1, 0, COLUMNS) ** 2
 GRID = 48
 SMALLEST = 1e-17  # no uniform number is below: a cell down to such a probability has no bottom
@@ -144,7 +144,7 @@ def odds(tail: Array, k: int, m: int) -> float:
 
 @jit
 def lone_winner(tail: Array, m: int, hand: int, target: float) -> int:
-    """Return the arm other than the one in hand that is alone in cell m, or −1 if several are there.
+    """Return the arm, other than the one in hand, that is alone in cell m; −1 if there are several.
 
     With P = P(all arms below the cell), arm k is alone in it with probability P·odds. The target is
     the decision's uniform number beyond P and beyond P·odds of the arm in hand, as a multiple of P.
