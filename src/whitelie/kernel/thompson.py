@@ -177,7 +177,7 @@ def best_of_several(game: Game, tails: Tails, posterior: Posterior, cell: Cell) 
     """
     size = len(posterior.a)
     bottomless = cell.bottom == COLUMNS - 1
-    least, best, best_value = 2, 0, -math.inf
+    least, best, best_value = ZERO + 2, 0, -math.inf
     product, total = 1.0, 0.0
     for k in range(0 if bottomless else size):
         chance = odds(tails.tail, k, cell.top)
@@ -188,11 +188,11 @@ def best_of_several(game: Game, tails: Tails, posterior: Posterior, cell: Cell) 
             chance = odds(tails.tail, k, cell.top)
             product /= 1 + chance
             total -= chance
-            present = chance * weight(max(least - 1, 0), product, total)
+            present = chance * weight(max(least - 1, ZERO), product, total)
             absent = weight(least, product, total)
             if uniform(word(cell.seed, 2 * k + 1)) * (present + absent) >= present:
                 continue
-            least = max(least - 1, 0)
+            least = max(least - 1, ZERO)
         value = draw_value(game, tails, posterior, k, cell)
         if value > best_value:
             best, best_value = k, value
