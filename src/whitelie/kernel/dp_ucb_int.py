@@ -47,8 +47,11 @@ def run_dp_ucb_int(game: ReleaseGame, seed: Word, replicate: int, checkpoints: A
     size = len(game.thresholds)
     history = np.empty((len(checkpoints), size), dtype=np.int32)
     arm_keys = streams_of(seed, replicate, size).arm_keys
-    noise_key = word(word(seed, replicate), NOISE)
+    noise_keys = np.empty(size, dtype=np.uint64)
+    for k in range(size):
+        noise_keys[k] = word(word(word(seed, replicate), NOISE), k)
     pulls, rewards = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    mean, scale, due = np.zeros(size), np.zeros(size), np.zeros(size, dtype=np.bool_)
     noisy_mean, released = np.zeros(size), np.zeros(size)
     t = ZERO
     for c in range(len(checkpoints)):
@@ -57,20 +60,19 @@ def run_dp_ucb_int(game: ReleaseGame, seed: Word, replicate: int, checkpoints: A
             if t >= game.period * size:
                 best, bonus = 0, 2 * math.log(t)
                 for k in range(size):
-                    n = pulls[k]
-                    if n % game.period == 0:
+                    if due[k]:
                         if game.every_round:
-                            noise = laplace(word(word(noise_key, k), t))
-                            noisy_mean[k] = rewards[k] / n + noise * n ** (game.v / 2 - 1)
-                        released[k] = noisy_mean[k] + math.sqrt(bonus / n)
+                            noisy_mean[k] = mean[k] + laplace(word(noise_keys[k], t)) * scale[k]
+                        released[k] = noisy_mean[k] + math.sqrt(bonus / pulls[k])
                     if released[k] > released[best]:
                         best = k
             rewards[best] += bit(arm_keys[best], pulls[best], game.thresholds[best])
             pulls[best] += 1
             n = pulls[best]
-            if n % game.period == 0:
-                noise = laplace(word(word(noise_key, best), n))
-                noisy_mean[best] = rewards[best] / n + noise * n ** (game.v / 2 - 1)
+            due[best] = n % game.period == 0
+            if due[best]:
+                mean[best], scale[best] = rewards[best] / n, n ** (game.v / 2 - 1)
+                noisy_mean[best] = mean[best] + laplace(word(noise_keys[best], n)) * scale[best]
             t += 1
         history[c] = pulls
     return history

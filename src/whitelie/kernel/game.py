@@ -17,18 +17,16 @@ from whitelie.policy import Policy
 from whitelie.problem import Problem
 
 DECISIONS, FEEDBACK, NOISE = np.arange(3)
-LARGEST_TABLE = 1 << 20
 MARGIN = 1e-9
 """Indices nearer to each other than this, relatively, are left to the live choice rule."""
 
 
 class Game(NamedTuple):
-    """A policy on a problem; P(bit = 1) in 2^-63ths, and the table of `growth_table`."""
+    """A policy on a problem, and P(bit = 1) in 2^-63ths."""
 
     rule: Rule
     arms: Arms
     thresholds: Array
-    growth: Array
 
 
 class Streams(NamedTuple):
@@ -38,7 +36,7 @@ class Streams(NamedTuple):
     arm_keys: Array
 
 
-def game_of(policy: Policy, problem: Problem, horizon: int) -> Game:
+def game_of(policy: Policy, problem: Problem) -> Game:
     """Return the game; WR(TS) plays the rounded rewards, which are Bernoulli bits themselves.
 
     WRAPPER's rescaled inverse value of a bit, rounded at random, is 1 with the probability
@@ -49,18 +47,12 @@ def game_of(policy: Policy, problem: Problem, horizon: int) -> Game:
     if not policy.counts_feedback:
         means = arms.offset + arms.scale * means
         arms = arms._replace(offset=np.zeros(len(means)), scale=np.ones(len(means)))
-    return Game(rule_of(policy), arms, thresholds(means), growth_table(horizon))
+    return Game(rule_of(policy), arms, thresholds(means))
 
 
 def thresholds(probabilities: Array) -> Array:
     """Return each probability in 2^-63ths, so that 0 is never and 1 always drawn."""
     return np.array([round(p * 2.0**63) for p in probabilities], dtype=np.uint64)
-
-
-def growth_table(horizon: int) -> Array:
-    """Return (n + 1)·ln(n + 1) − n·ln n for n = 0, 1, …, up to the horizon or 2^20."""
-    n = np.arange(1, min(horizon + 1, LARGEST_TABLE), dtype=float)
-    return np.concatenate([[0.0], np.log(n) + (n + 1) * np.log1p(1 / n)])
 
 
 @jit

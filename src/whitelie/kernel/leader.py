@@ -1,15 +1,13 @@
 """One replicate of kl-UCB or kl-UCB-CF, fast: a certified leader is pulled unchallenged.
 
-Most indices need not be solved. An arm that is not pulled keeps its counts, so its index stays
-below a level b exactly as long as f(t) stays below its *cost* at b, N·d(λ̂, g(b)). Such a pair
-(level, expiry) is the arm's certificate. An election solves the indices of the two best arms and
-checks the certificates of the others; then the bar is set between the two, and the leader is
-pulled while its own cost at the bar is below f(t), which takes two look-ups per pull.
-A certificate that expires on the way is renewed at the bar; an election is held when it cannot be,
-or when the leader falls below the bar.
+Most indices need not be solved. An arm that is not pulled keeps its counts, so its index grows with
+f(t) alone, and as a concave function: it stays below its tangent, the arm's *ceiling*. An election
+solves the arm of the highest ceiling until that one is freshly solved: it leads. Then a bar is set
+between its index and the ceilings of the others. The leader is pulled until a ceiling may reach the
+bar, or until its own index falls below: while its *cost* there, N·d(λ̂, g(bar)), is below f(t).
 
-Certificates hold with a relative margin. Arms that come nearer to each other than that are left to
-the live choice rule, so every decision is the one that the plain kernel takes.
+Ceilings hold with a margin. Arms that come nearer to each other than that are left to the live
+choice rule, so every decision is the one that the plain kernel takes.
 """
 
 import math
@@ -17,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from whitelie.kernel.arms import Arms, Array
+from whitelie.kernel.arms import Array
 from whitelie.kernel.choice import Rule, State, choose_among, exploration, mean_of
 from whitelie.kernel.divergence import divergence, upper_end
 from whitelie.kernel.game import MARGIN, Game, Streams, bit, new_state, pull, streams_of
@@ -26,33 +24,24 @@ from whitelie.kernel.words import ZERO, Word
 
 # Solved levels are rounded, and near 1 a rounding moves the cost without bound: stay this far away.
 SLACK = 1e-13
-BAR = 0.3
-LONGEST_SUM = 1 << 16  # so many roundings of 10^-15 stay far within the margin
+DEPTH = 0.6
 
 
-class Standing(NamedTuple):
-    """Per arm: the mean its index is built on, and its certificate."""
+class Ceilings(NamedTuple):
+    """Per arm: a line above its index, value + rate·(f − since); just pulled, value is infinite."""
 
-    mean: Array
-    level: Array
-    expiry: Array
+    value: Array
+    rate: Array
+    since: Array
 
 
 class Election(NamedTuple):
-    """The two best arms and their indices."""
+    """At f: the arm of the largest index, a floor of its index, a ceiling of all the others'."""
 
+    f: float
     leader: int
-    runner: int
-    value: float
-    runner_value: float
-
-
-@jit
-def growth(table: Array, n: int) -> float:
-    """Return (n + 1)·ln(n + 1) − n·ln n."""
-    if n < len(table):
-        return table[n]
-    return math.log(n) + (n + 1) * math.log1p(1 / n)
+    floor: float
+    ceiling: float
 
 
 @jit
@@ -66,84 +55,60 @@ def cost(pulls: int, mean: float, level: float) -> float:
 
 
 @jit
-def solve(game: Game, state: State, standing: Standing, k: int, f: float) -> float:
-    """Return arm k's index."""
-    level = upper_end(standing.mean[k], f / state.pulls[k])
-    reward = (level - game.arms.intercept[k]) / game.arms.slope[k]
-    return min(max(reward, 0.0), 1.0) if game.rule.unit else reward
+def solve(game: Game, state: State, ceilings: Ceilings, k: int, f: float) -> None:
+    """Lay arm k's ceiling at f: with U the end of d(λ̂, U) = f/N, dU/df = U·(1 − U)/(N·(U − λ̂))."""
+    mean, pulls = mean_of(game.arms, state, k), state.pulls[k]
+    level = upper_end(mean, f / pulls)
+    rate = level * (1 - level) / (pulls * (level - mean)) if level > mean else 0.0
+    ceilings.value[k] = (level + SLACK - game.arms.intercept[k]) / game.arms.slope[k]
+    ceilings.rate[k] = rate / game.arms.slope[k]
+    ceilings.since[k] = f
 
 
 @jit
-def certify(game: Game, state: State, standing: Standing, k: int, reward: float) -> None:
-    """Certify that arm k's index is below a reward until f(t) reaches the expiry.
-
-    On the unit domain indices below 0 are 0, so nothing is below a reward of 0.
-    """
-    level = game.arms.intercept[k] + game.arms.slope[k] * reward - SLACK
-    needed = cost(state.pulls[k], standing.mean[k], level)
-    standing.level[k] = reward
-    standing.expiry[k] = 0.0 if game.rule.unit and reward <= 0 else (1 - MARGIN) * needed
+def ceiling_at(rule: Rule, ceilings: Ceilings, k: int, f: float) -> float:
+    """Return arm k's ceiling at f, within the domain of the indices."""
+    value = ceilings.value[k] + ceilings.rate[k] * (f - ceilings.since[k])
+    return min(max(value, 0.0), 1.0) if rule.unit else value
 
 
 @jit
-def elect(
-    game: Game, state: State, standing: Standing, f: float, leader: int, runner: int
-) -> Election:
-    """Return the two best arms; every other is certified below the second or marked expired.
-
-    The former leader and runner-up are solved first, since they make a high hurdle.
-    """
-    value = solve(game, state, standing, leader, f)
-    runner_value = solve(game, state, standing, runner, f)
-    known, also_known = leader, runner
-    if runner_value > value:
-        leader, runner, value, runner_value = runner, leader, runner_value, value
-    for k in range(len(state.pulls)):
-        if k in (known, also_known):
-            continue
-        if standing.level[k] <= runner_value and f < standing.expiry[k]:
-            continue
-        certify(game, state, standing, k, runner_value)
-        if f < standing.expiry[k]:
-            continue
-        beaten, other = k, solve(game, state, standing, k, f)
-        if other > value:
-            leader, runner, beaten = k, leader, runner
-            value, runner_value = other, value
-        elif other > runner_value:
-            runner, beaten = k, runner
-            runner_value = other
-        certify(game, state, standing, beaten, runner_value)
-    return Election(leader, runner, value, runner_value)
+def elect(game: Game, state: State, ceilings: Ceilings, f: float) -> Election:
+    """Return the arm that leads at f."""
+    while True:
+        leader, value, ceiling = ZERO, ceiling_at(game.rule, ceilings, ZERO, f), -math.inf
+        for k in range(1, len(state.pulls)):
+            other = ceiling_at(game.rule, ceilings, k, f)
+            if other > value:
+                leader, value, ceiling = k, other, value
+            else:
+                ceiling = max(ceiling, other)
+        if ceilings.since[leader] == f:
+            return Election(f, leader, value - 2 * SLACK / game.arms.slope[leader], ceiling)
+        solve(game, state, ceilings, leader, f)
 
 
 @jit
-def settle(arms: Arms, state: State, standing: Standing, k: int) -> None:
-    """Bring arm k's mean up to date with its counts, and void its certificate."""
-    standing.mean[k] = mean_of(arms, state, k)
-    standing.expiry[k] = 0.0
+def void(ceilings: Ceilings, k: int) -> None:
+    """Void arm k's ceiling, since its counts have changed."""
+    ceilings.value[k], ceilings.rate[k], ceilings.since[k] = math.inf, 0.0, -1.0
 
 
 @jit
-def challenge(
-    game: Game, state: State, standing: Standing, f: float, leader: int, bar: float
-) -> float:
-    """Renew at the bar what has expired; return the f at which the next certificate expires."""
+def expiry(ceilings: Ceilings, leader: int, bar: float) -> float:
+    """Return the f at which the first ceiling but the leader's reaches the bar."""
     soonest = math.inf
-    for k in range(len(state.pulls)):
-        if k != leader:
-            if f >= standing.expiry[k]:
-                certify(game, state, standing, k, bar)
-            soonest = min(soonest, standing.expiry[k])
+    for k in range(len(ceilings.value)):
+        if k != leader and ceilings.rate[k] > 0:
+            way = (bar - ceilings.value[k]) / ceilings.rate[k]
+            soonest = min(soonest, ceilings.since[k] + way)
     return soonest
 
 
 @jit
 def time_below(rule: Rule, t: int, f: float, ceiling: float) -> int:
     """Return a time up to which f stays below a ceiling: f is concave from 4 on, so its tangent."""
-    if f >= ceiling:
-        return t - 1
-    if t < 4:
+    if t < 4 or f >= ceiling:
         return t
     tangent = (rule.weight + rule.c / math.log(t)) / t
     return t + int(min((ceiling - f) / tangent, 1e15))
@@ -151,50 +116,44 @@ def time_below(rule: Rule, t: int, f: float, ceiling: float) -> int:
 
 @jit
 def follow(
-    game: Game, streams: Streams, state: State, standing: Standing, election: Election, stop: int
+    game: Game, streams: Streams, state: State, ceilings: Ceilings, election: Election, stop: int
 ) -> None:
-    """Pull the leader once, and then on until it may have lost or `stop` pulls have been made."""
+    """Pull the leader once, and then on until it may have lost or `stop` pulls have been made.
+
+    Since 1/(q·(1 − q)) is convex, d(m, l) = ∫ (q − m)/(q·(1 − q)) dq over (m, l) is at most
+    (l − m)²·(1/(m·(1 − m)) + 2/(l·(1 − l)))/6: nearly always that says that the cost is low.
+    """
     rule, arms, leader = game.rule, game.arms, election.leader
-    bar = election.runner_value + BAR * (election.value - election.runner_value)
+    bar = election.floor - DEPTH * (election.floor - election.ceiling)
     level = arms.intercept[leader] + arms.slope[leader] * bar + SLACK
+    curvature = 2 / (level * (1 - level)) if 0 < level < 1 else math.inf
     mirrored, offset, scale = arms.mirrored[leader], arms.offset[leader], arms.scale[leader]
-    by_table = offset == 0 and scale == 1 and 0 < level < 1
-    log_one = math.log(level) if by_table else 0.0
-    log_zero = math.log1p(-level) if by_table else 0.0
-    key, threshold, table = streams.arm_keys[leader], game.thresholds[leader], game.growth
+    key, threshold = streams.arm_keys[leader], game.thresholds[leader]
     pulls = state.pulls[leader]
     ones = pulls - state.successes[leader] if mirrored else state.successes[leader]
     t = state.pulls.sum()
-    last = t  # the last decision that is certainly the leader's
-    certify(game, state, standing, election.runner, bar)
+    stop = min(stop, time_below(rule, t, election.f, expiry(ceilings, leader, bar)) + 1)
+    budget = (1 - MARGIN) * election.f
     while t < stop:
-        f = exploration(rule, t)
-        last = max(last, time_below(rule, t, f, challenge(game, state, standing, f, leader, bar)))
-        pause = min(last + 1, stop, t + LONGEST_SUM)
-        if t >= pause:
-            break
-        budget = (1 - MARGIN) * f
-        spent = pulls * divergence(ones / pulls, level) if by_table else 0.0
-        while t < pause:
-            one = bit(key, pulls, threshold) != mirrored
-            if by_table:
-                if one:
-                    spent += growth(table, ones) - growth(table, pulls) - log_one
-                else:
-                    spent += growth(table, pulls - ones) - growth(table, pulls) - log_zero
-            ones += one
-            pulls += 1
-            t += 1
-            if not by_table:
-                spent = cost(pulls, offset + scale * (ones / pulls), level)
-            if spent > budget and (not by_table or ones < level * pulls):
-                budget = (1 - MARGIN) * exploration(rule, t)
-                if spent > budget:
-                    stop = t
-                    break
+        ones += bit(key, pulls, threshold) != mirrored
+        pulls += 1
+        t += 1
+        total = offset * pulls + scale * ones
+        deficit = level * pulls - total
+        if deficit <= 0:
+            continue
+        spread = total * (pulls - total)
+        bound = deficit * deficit * (pulls * float(pulls) + curvature * spread)
+        if bound <= 6 * budget * pulls * spread:
+            continue
+        spent = cost(pulls, offset + scale * (ones / pulls), level)
+        if spent > budget:
+            budget = (1 - MARGIN) * exploration(rule, t)
+            if spent > budget:
+                break
     state.pulls[leader] = pulls
     state.successes[leader] = pulls - ones if mirrored else ones
-    settle(arms, state, standing, leader)
+    void(ceilings, leader)
 
 
 @jit
@@ -204,8 +163,8 @@ def run_kl_ucb(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Ar
     history = np.empty((len(checkpoints), size), dtype=np.int32)
     streams = streams_of(seed, replicate, size)
     state = new_state(size)
-    standing = Standing(np.zeros(size), np.zeros(size), np.zeros(size))
-    leader, runner, t = ZERO, size - 1, ZERO
+    ceilings = Ceilings(np.full(size, math.inf), np.zeros(size), np.full(size, -1.0))
+    t = ZERO
     for c in range(len(checkpoints)):
         while t < checkpoints[c]:
             if t < size:
@@ -213,21 +172,19 @@ def run_kl_ucb(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Ar
                 state.available[:] = state.pulls == 0
             else:
                 f = exploration(game.rule, t)
-                election = elect(game, state, standing, f, leader, runner)
-                leader, runner = election.leader, election.runner
-                contenders = election.value - election.runner_value <= MARGIN * (
-                    1 + abs(election.value)
-                )
+                election = elect(game, state, ceilings, f)
+                near = election.floor - MARGIN * (1 + abs(election.floor))
+                contenders = election.ceiling >= near
                 if contenders:
-                    state.available[:] = f >= standing.expiry
-                    state.available[leader] = state.available[runner] = True
+                    for k in range(size):
+                        state.available[k] = ceiling_at(game.rule, ceilings, k, f) >= near
             if contenders:
                 k = choose_among(game.rule, game.arms, state, streams.decision_key, t)
                 pull(game, streams, state, k)
-                settle(game.arms, state, standing, k)
+                void(ceilings, k)
                 t += 1
             else:
-                follow(game, streams, state, standing, election, checkpoints[c])
+                follow(game, streams, state, ceilings, election, checkpoints[c])
                 t = state.pulls.sum()
         history[c] = state.pulls
     return history

@@ -28,7 +28,7 @@ def runner(
         return partial(
             _call, run_dp_ucb_int, release_game_of(policy, problem, horizon), seed, checkpoints
         )
-    game = game_of(policy, problem, horizon)
+    game = game_of(policy, problem)
     match policy:
         case _ if plain or len(game.arms.table_x):
             run = run_plain

@@ -2,14 +2,14 @@
 
 Fix levels v_1 > … > v_14 on the scale of rewards, with v_0 = ∞ and v_15 = −∞. For every arm k keep
 its tails q_k(m) = P(g_k^-1(θ_k) > v_m). One uniform number then says in which cell (v_{m+1}, v_m]
-the largest value lies, since P(max ≤ v_m) = Π_k (1 − q_k(m)), and nearly always only one arm can
-be there: it wins undrawn. Several arms in one cell are drawn from their posteriors truncated to
-it. This is the same distribution of choices as drawing all arms, without approximation.
+the largest value lies, since P(max ≤ v_m) = Π_k (1 − q_k(m)), and which arm is alone in that cell,
+as nearly always one is: it wins undrawn. Several arms in one cell are drawn from their posteriors
+truncated to it. The distribution of choices is that of drawing all arms, exactly.
 
 A pull changes the tails of one arm by the recurrences of the incomplete beta function: with
 h = x^a·(1 − x)^b / B(a, b), one more success raises the tail by h/a and multiplies h by
 x·(a + b)/a; one more failure lowers it by h/b and multiplies h by (1 − x)·(a + b)/b. The levels are
-laid anew when the counts have grown by a quarter, which also keeps rounding from accumulating.
+laid anew when the counts have grown by half, which also keeps rounding from accumulating.
 """
 
 import math
@@ -24,11 +24,10 @@ from whitelie.kernel.truncated import Interval, draw_between, tail_and_step
 from whitelie.kernel.words import ZERO, Word, uniform, word
 
 COLUMNS = 16
-# P(max ≤ v_m) that the levels aim at; any levels are right, these are quick.
-TARGETS = np.array(
-    [1, 0.995, 0.96, 0.9, 0.82, 0.73, 0.64, 0.54, 0.44, 0.34, 0.25, 0.16, 0.09, 0.03, 0.004, 0]
-)
+# P(max ≤ v_m) that the levels aim at. Any are right; with these, equal arms rarely share a cell.
+TARGETS = np.linspace(1, 0, COLUMNS) ** 2
 GRID = 48
+SMALLEST = 1e-17  # no uniform number is below: a cell down to such a probability has no bottom
 
 
 class Posterior(NamedTuple):
@@ -47,13 +46,13 @@ class Tails(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Where the largest value lies: between levels `number` + 1 and `number`.
+    """Where the largest value lies: between the levels `bottom` and `top`.
 
-    With the arm in hand, and the word from which the decision is drawn.
+    With the word from which the decision is drawn.
     """
 
-    number: int
-    hand: int
+    top: int
+    bottom: int
     seed: Word
 
 
@@ -128,89 +127,94 @@ def set_aside(tails: Tails, below: Array, arm: int, others: Array) -> None:
 @jit
 def draw_value(game: Game, tails: Tails, posterior: Posterior, k: int, cell: Cell) -> float:
     """Return a draw of arm k's reward, given that it lies in the cell."""
-    m = cell.number
-    interval = Interval(
-        tails.point[k, m + 1], tails.point[k, m], tails.tail[k, m + 1] - tails.tail[k, m]
-    )
+    top, bottom = cell.top, cell.bottom
+    mass = tails.tail[k, bottom] - tails.tail[k, top]
+    interval = Interval(tails.point[k, bottom], tails.point[k, top], mass)
     seed = word(cell.seed, 2 * k + 2)
     theta = draw_between(posterior.a[k], posterior.b[k], interval, seed)
     return (theta - game.arms.intercept[k]) / game.arms.slope[k]
 
 
 @jit
-def inside(tails: Tails, k: int, m: int) -> float:
-    """Return the probability that arm k is in cell m, given that it is not above."""
-    above = tails.tail[k, m]
-    return (tails.tail[k, m + 1] - above) / (1 - above)
+def odds(tail: Array, k: int, m: int) -> float:
+    """Return the odds that arm k is in cell m rather than below it."""
+    below = tail[k, m + 1]
+    return (below - tail[k, m]) / (1 - below)
 
 
 @jit
-def choose_in_cell(
-    game: Game, tails: Tails, posterior: Posterior, others: Array, cell: Cell
-) -> int:
-    """Return the winner, given that another arm than the one in hand lies in the cell.
+def lone_winner(tail: Array, m: int, hand: int, target: float) -> int:
+    """Return the arm, other than the one in hand, that is alone in cell m; −1 if there are several.
 
-    The first of the others is found from one uniform number, given that there is one; a further
-    number says whether there is another behind it, and which. Only several arms are drawn.
+    With P = P(all arms below the cell), arm k is alone in it with probability P·odds. The target is
+    the decision's uniform number beyond P and beyond P·odds of the arm in hand, as a multiple of P.
     """
-    m, seed = cell.number, cell.seed
-    none = others[m + 1] / others[m]
-    target = uniform(word(seed, ZERO)) * (1 - none)
-    survival = 1.0
-    found, best, best_value = 0, cell.hand, -math.inf
-    if uniform(word(seed, 2 * cell.hand + 1)) < inside(tails, cell.hand, m):
-        found = 1
-    for k in range(len(posterior.a)):
-        if k == cell.hand:
-            continue
-        chance = inside(tails, k, m)
-        if target >= survival * chance:
-            target -= survival * chance
-            survival *= 1 - chance
-            continue
-        found += 1
-        if found == 1:
-            best = k
-        else:
-            if found == 2:
-                best_value = draw_value(game, tails, posterior, best, cell)
-            value = draw_value(game, tails, posterior, k, cell)
-            if value > best_value:
-                best, best_value = k, value
-        absent = survival * (1 - chance)
-        none = none / absent if absent > 0 else 0.0
-        survival = 1.0
-        target = uniform(word(seed, 2 * k + 1))
-        if target >= 1 - none:
-            break
+    for k in range(tail.shape[0]):
+        if k != hand:
+            target -= odds(tail, k, m)
+            if target < 0:
+                return k
+    return -1
+
+
+@jit
+def weight(least: int, product: float, total: float) -> float:
+    """Return the weight of all sets of at least 0, 1 or 2 arms; a set weighs Π of its odds.
+
+    From the product of 1 + odds and the sum of the odds.
+    """
+    if least == 0:
+        return product
+    return max(product - 1 if least == 1 else product - 1 - total, 0.0)
+
+
+@jit
+def best_of_several(game: Game, tails: Tails, posterior: Posterior, cell: Cell) -> int:
+    """Return the winner, given that two or more arms lie in the cell: those that do are drawn.
+
+    Each arm's presence is drawn given how many are still needed, by the weights of the sets of arms
+    behind it. In a cell without a bottom all arms are present.
+    """
+    size = len(posterior.a)
+    bottomless = cell.bottom == COLUMNS - 1
+    least, best, best_value = ZERO + 2, 0, -math.inf
+    product, total = 1.0, 0.0
+    for k in range(0 if bottomless else size):
+        chance = odds(tails.tail, k, cell.top)
+        product *= 1 + chance
+        total += chance
+    for k in range(size):
+        if not bottomless:
+            chance = odds(tails.tail, k, cell.top)
+            product /= 1 + chance
+            total -= chance
+            present = chance * weight(max(least - 1, ZERO), product, total)
+            absent = weight(least, product, total)
+            if uniform(word(cell.seed, 2 * k + 1)) * (present + absent) >= present:
+                continue
+            least = max(least - 1, ZERO)
+        value = draw_value(game, tails, posterior, k, cell)
+        if value > best_value:
+            best, best_value = k, value
     return best
 
 
 @jit
-def raise_tails(tail: Array, step: Array, point: Array, a: float, b: float) -> None:
-    """Bring the tails in hand up to date with one more success."""
-    rise = 1 / a
-    factor = (a + b) * rise
-    for m in range(COLUMNS):
-        tail[m] += step[m] * rise
-        step[m] *= point[m] * factor
-
-
-@jit
-def lower_tails(tail: Array, step: Array, point: Array, a: float, b: float) -> None:
-    """Bring the tails in hand up to date with one more failure."""
-    fall = 1 / b
-    factor = (a + b) * fall
-    for m in range(COLUMNS):
-        tail[m] = max(tail[m] - step[m] * fall, 0.0)
-        step[m] *= (1 - point[m]) * factor
+def update_tails(tail: Array, step: Array, point: Array, a: float, b: float, success: bool) -> None:
+    """Bring the tails in hand up to date with one more success or failure."""
+    rise = 1 / a if success else -1 / b
+    factor = (a + b) * abs(rise)
+    start, slope = (0.0, factor) if success else (factor, -factor)
+    for m in range(len(tail)):
+        tail[m] = max(tail[m] + step[m] * rise, 0.0)
+        step[m] *= start + slope * point[m]
 
 
 @jit
 def cell_of(u: float, others: Array, tail: Array) -> int:
     """Return the cell of the largest value: the last level that it is below with more than u."""
     m = -1
-    for i in range(COLUMNS):
+    for i in range(len(tail)):
         m += others[i] * (1 - tail[i]) > u
     return min(m, COLUMNS - 2)
 
@@ -218,7 +222,7 @@ def cell_of(u: float, others: Array, tail: Array) -> int:
 @jit
 def take(tails: Tails, hand: Tails, k: int) -> None:
     """Take arm k's tails in hand."""
-    for m in range(COLUMNS):
+    for m in range(len(hand.tail)):
         hand.point[m] = tails.point[k, m]
         hand.tail[m] = tails.tail[k, m]
         hand.step[m] = tails.step[k, m]
@@ -227,7 +231,7 @@ def take(tails: Tails, hand: Tails, k: int) -> None:
 @jit
 def put(tails: Tails, hand: Tails, k: int) -> None:
     """Put what is in hand back as arm k's tails."""
-    for m in range(COLUMNS):
+    for m in range(len(hand.tail)):
         tails.tail[k, m] = hand.tail[m]
         tails.step[k, m] = hand.step[m]
 
@@ -241,7 +245,8 @@ def run_thompson(game: Game, seed: Word, replicate: int, checkpoints: Array) -> 
     pulls = np.zeros(size, dtype=np.int64)
     posterior = Posterior(np.ones(size), np.ones(size))
     tails = Tails(np.zeros((size, COLUMNS)), np.zeros((size, COLUMNS)), np.zeros((size, COLUMNS)))
-    # The arm pulled last is in hand: its own small arrays, which the compiler can vectorise over.
+    # The arm pulled last is in hand: its own small arrays. Loops over their len() are vectorised;
+    # over a constant number of columns they would be unrolled instead.
     point, tail, step = np.zeros(COLUMNS), np.zeros(COLUMNS), np.zeros(COLUMNS)
     hand = Tails(point, tail, step)
     levels, others, below = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
@@ -254,14 +259,21 @@ def run_thompson(game: Game, seed: Word, replicate: int, checkpoints: Array) -> 
                 multiply_all(tails, below)
                 set_aside(tails, below, arm, others)
                 take(tails, hand, arm)
-                renewal = t + max(16, t // 4)
+                renewal = t + max(16, t // 2)
             decision = word(streams.decision_key, t)
             u = uniform(decision)
             m = cell_of(u, others, tail)
-            below_cell = others[m + 1] * (1 - tail[m + 1])
-            if u - below_cell >= others[m + 1] * (tail[m + 1] - tail[m]):
+            none = others[m + 1] * (1 - tail[m + 1])
+            excess = u - none - others[m + 1] * (tail[m + 1] - tail[m])
+            if excess >= 0:
                 put(tails, hand, arm)
-                winner = choose_in_cell(game, tails, posterior, others, Cell(m, arm, decision))
+                winner = -1
+                if none > SMALLEST:
+                    winner = lone_winner(tails.tail, m, arm, excess / none)
+                if winner < 0:
+                    bottom = m + 1 if none > SMALLEST else COLUMNS - 1
+                    cell = Cell(m, bottom, decision)
+                    winner = best_of_several(game, tails, posterior, cell)
                 if winner != arm:
                     for i in range(COLUMNS):
                         below[i] = others[i] * (1 - tail[i])
@@ -269,15 +281,11 @@ def run_thompson(game: Game, seed: Word, replicate: int, checkpoints: Array) -> 
                     take(tails, hand, winner)
                     arm = winner
             a, b = posterior.a[arm], posterior.b[arm]
-            if (
-                bit(streams.arm_keys[arm], pulls[arm], game.thresholds[arm])
-                != game.arms.mirrored[arm]
-            ):
-                raise_tails(tail, step, point, a, b)
-                posterior.a[arm] = a + 1
-            else:
-                lower_tails(tail, step, point, a, b)
-                posterior.b[arm] = b + 1
+            one = bit(streams.arm_keys[arm], pulls[arm], game.thresholds[arm])
+            success = one != game.arms.mirrored[arm]
+            update_tails(tail, step, point, a, b, success)
+            posterior.a[arm] += success
+            posterior.b[arm] += not success
             pulls[arm] += 1
             t += 1
         history[c] = pulls

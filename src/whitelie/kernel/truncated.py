@@ -64,12 +64,21 @@ def log_slope(a: float, b: float, x: float) -> float:
 
 
 @jit
+def largest_bend(a: float, b: float, low: float, high: float) -> float:
+    """Return a bound on minus the second derivative of the log-density within an interval."""
+    if low <= 0 or high >= 1:
+        return math.inf
+    return (a - 1) / (low * low) + (b - 1) / ((1 - high) * (1 - high))
+
+
+@jit
 def draw_between(a: float, b: float, interval: Interval, seed: Word) -> float:
     """Return a draw from Beta(a, b), a, b ≥ 1, truncated to an interval.
 
     Where the interval holds much of the mass, whole draws are tried. Else the envelope is the
     exponential tangent to the density, which is log-concave, at the end of the interval nearest to
-    the mode, or a constant if the mode is inside.
+    the mode, or a constant if the mode is inside. The log-density is above log-envelope −
+    bend·(θ − top)²/2, and 1 − x ≤ e^-x: most draws are accepted without a logarithm.
     """
     low, high, mass = interval
     draw = ZERO
@@ -83,6 +92,7 @@ def draw_between(a: float, b: float, interval: Interval, seed: Word) -> float:
     top = min(max(mode, low), high)
     rate = log_slope(a, b, top) if top != mode else 0.0
     width = high - low
+    bend = largest_bend(a, b, low, high)
     while True:
         u, accept = uniform(word(seed, draw)), uniform(word(seed, draw + 1))
         draw += 2
@@ -92,7 +102,10 @@ def draw_between(a: float, b: float, interval: Interval, seed: Word) -> float:
             theta = low + math.log1p(u * math.expm1(rate * width)) / rate
         else:
             theta = high + math.log1p(u * math.expm1(-rate * width)) / rate
-        below_envelope = -rate * (theta - top)
+        away = theta - top
+        if accept <= 1 - 0.5 * bend * away * away:
+            return theta
+        below_envelope = -rate * away
         if a > 1:
             below_envelope += (a - 1) * math.log(theta / top)
         if b > 1:

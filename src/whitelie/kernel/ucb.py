@@ -37,7 +37,10 @@ def run_ucb(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Array
             near = index[best]
             if near < math.inf:
                 near -= MARGIN * (1 + abs(near))
-            if np.sum(index >= near) > 1:
+            rivals = 0
+            for k in range(size):
+                rivals += index[k] >= near
+            if rivals > 1:
                 state.available[:] = index >= near
                 best = choose_among(game.rule, game.arms, state, streams.decision_key, t)
             pull(game, streams, state, best)
