@@ -24,7 +24,7 @@ REPLICATES = 600
 
 
 def batched(problem: Problem, policy: Policy, ends: Array, seed: int) -> Array:
-    game = game_of(policy, problem, 1)
+    game = game_of(policy, problem)
     with ThreadPoolExecutor() as pool:
         runs = pool.map(
             lambda replicate: run_batches(game, np.uint64(seed), replicate, ends)[0],
@@ -91,7 +91,7 @@ def test_another_channel_would_be_noticed() -> None:
 def test_single_turns_are_the_plain_kernel_word_for_word(policy: Policy) -> None:
     problem = Problem([0.3, 0.5, 0.4], [PRIVATE, TURNED, IDENTITY])
     ends = batch_ends(190, 3)
-    game = game_of(policy, problem, 1)
+    game = game_of(policy, problem)
     for replicate in range(5):
         plain = runner(policy, problem, 7, ends, plain=True)(replicate)
         assert np.array_equal(run_batches(game, np.uint64(7), replicate, ends)[0], plain)
@@ -100,7 +100,7 @@ def test_single_turns_are_the_plain_kernel_word_for_word(policy: Policy) -> None
 def test_counts_add_up() -> None:
     ends = batch_ends(5000, 4)
     for policy in (TS(), KLUCB(), UCB1()):
-        pulls, successes = run_batches(game_of(policy, FOUR, 1), np.uint64(1), 2, ends)
+        pulls, successes = run_batches(game_of(policy, FOUR), np.uint64(1), 2, ends)
         assert np.array_equal(pulls.sum(axis=1), ends)
         assert np.all((successes >= 0) & (successes <= pulls))
         assert np.all(np.diff(pulls, axis=0) >= 0)
@@ -131,7 +131,7 @@ MIXED = [PRIVATE, TURNED, IDENTITY, PRIVATE, TURNED]
 def test_choice_probabilities(channels: list[RandomizedResponse], most: int) -> None:
     """Against the slow quadrature of `probabilities_best`."""
     draws = np.random.default_rng(most)
-    game = game_of(TS(), Problem([0.5] * 5, channels), 1)
+    game = game_of(TS(), Problem([0.5] * 5, channels))
     rates = np.array([channel.mean_feedback(0.3) for channel in channels])
     for _ in range(30):
         state = new_state(5)

@@ -93,7 +93,7 @@ class Laboratory:
         ends = batch_ends(design.horizon, len(design.rates))
         if reports is not None:
             ends = ends[: max(1, int(np.searchsorted(ends, reports, side="right")))]
-        game = game_of(design.policy, design.problem(channel), 1)
+        game = game_of(design.policy, design.problem(channel))
         looks = sorted((channel.mean_feedback(0.0), channel.mean_feedback(1.0)))
         if not channel.increasing:
             looks = [1 - looks[1], 1 - looks[0]]
