@@ -149,7 +149,7 @@ def test_separation_is_that_of_the_reported_intervals(channel: RandomizedRespons
     alpha = 0.05 / 3
     ends = batch_ends(20_000, 3)
     for replicate in range(5):
-        game = game_of(KLUCB(), problem, 1)
+        game = game_of(KLUCB(), problem)
         pulls, successes = run_batches(game, np.uint64(3), replicate, ends)
         looks = Looks(pulls, successes, channel.mean_feedback(0.0), channel.mean_feedback(1.0))
         row, arm = first_separation(looks, alpha)

@@ -238,7 +238,7 @@ def _problems(
         raise InvalidInput("channel", data.get("channel"), reason)
     channels: Channel | list[Channel]
     if "channel" in data:
-        channels = _channel("channel", data["channel"])
+        channels = channel_at("channel", data["channel"])
     else:
         channels = _channels(data["channels"], means)
     if sweep and sweep.parameter == "mean":
@@ -251,21 +251,23 @@ def _channels(given: Any, means: dict[str | int, float]) -> list[Channel]:
     if isinstance(given, dict) and names:
         check_keys("channels", given, names)
         named = {name: required("channels", given, name, "this arm's channel") for name in names}
-        return [_channel(at("channels", name), channel) for name, channel in named.items()]
+        return [channel_at(at("channels", name), channel) for name, channel in named.items()]
     if isinstance(given, list) and len(given) == len(means):
-        return [_channel(at("channels", index), channel) for index, channel in enumerate(given)]
+        return [channel_at(at("channels", index), channel) for index, channel in enumerate(given)]
     right = f"a list of {len(means)} channels, one for each arm"
     reason = f"give {right}, or a table by their names" if names else f"give {right}"
     raise InvalidInput("channels", given, reason)
 
 
-def _channel(path: str, given: Any) -> Channel:
+def channel_at(path: str, given: Any) -> Channel:
+    """Return the channel that a table describes; `path` says where it stands."""
     if given == "identity":
         return IDENTITY
     if not isinstance(given, dict):
         right = 'a channel is "identity", or a table such as { epsilon = 1 }'
         raise InvalidInput(path, given, right)
-    kind = next((key for key in ("design", "points", "epsilon") if key in given), "p00, p11")
+    kinds = ("design", "points", "epsilon", "epsilon0", "epsilon1")
+    kind = next((key for key in kinds if key in given), "p00, p11")
     if kind == "design":
         return _design(path, given)
     if kind == "points":
@@ -278,6 +280,8 @@ def _channel(path: str, given: Any) -> Channel:
         epsilon = number(at(path, "epsilon"), given["epsilon"])
         with inside(path):
             return RandomizedResponse.from_epsilon(epsilon)
+    if kind in ("epsilon0", "epsilon1"):
+        return _two_budgets(path, given)
     check_keys(path, given, ("epsilon", "p00", "p11", "points", "design"))
     if not given:
         raise InvalidInput(path, given, "give epsilon, or p00 and p11, or points, or a design")
@@ -288,6 +292,17 @@ def _channel(path: str, given: Any) -> Channel:
     )
     with inside(path):
         return RandomizedResponse(p00=p00, p11=p11)
+
+
+def _two_budgets(path: str, given: dict[str, Any]) -> Channel:
+    check_keys(path, given, ("epsilon0", "epsilon1"))
+    what = "the budget of a report of {0}"
+    epsilon0, epsilon1 = (
+        number(at(path, key), required(path, given, key, what.format(key[-1])))
+        for key in ("epsilon0", "epsilon1")
+    )
+    with inside(path):
+        return RandomizedResponse.from_epsilons(epsilon0=epsilon0, epsilon1=epsilon1)
 
 
 def _design(path: str, given: dict[str, Any]) -> Channel:
@@ -326,7 +341,7 @@ def _policies(data: dict[str, Any], sweep: Sweep | None) -> tuple[dict[str, Poli
     swept = []
     for index, one in enumerate(given):
         path = at("policies", index)
-        name, policy = _policy(path, one)
+        name, policy = policy_at(path, one)
         if name in named:
             reason = "two policies have this name; give one of them a name of its own"
             raise InvalidInput(at(path, "name"), name, reason)
@@ -345,7 +360,8 @@ def _policies(data: dict[str, Any], sweep: Sweep | None) -> tuple[dict[str, Poli
         )
 
 
-def _policy(path: str, given: Any) -> tuple[str, Any]:
+def policy_at(path: str, given: Any) -> tuple[str, Any]:
+    """Return the name and the policy that a name or table describes."""
     if isinstance(given, str):
         if given not in _LABELS:
             reason = f"there is no policy of this name; {nearest(given, _LABELS)}"

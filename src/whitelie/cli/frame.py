@@ -1,0 +1,82 @@
+"""What all commands share: how they refuse, stop, print, and find their workers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+
+import typer
+
+from whitelie.errors import InvalidInput, WhitelieError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+SECONDS_TO_CONNECT = 5
+
+Parameters = ParamSpec("Parameters")
+
+
+def refusing(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Make refusals of the command one line, without a traceback."""
+
+    @wraps(function)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except InvalidInput as refused:
+            stop(str(refused), 2)
+        except (WhitelieError, OSError) as error:
+            stop(str(error), 1)
+
+    return run
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[tuple["Executor | None", int | None]]:
+    """Yield the executor of a Dask cluster and how many threads it has, if an address is given."""
+    if address is None:
+        yield None, None
+        return
+    try:
+        distributed = import_module("distributed")
+    except ImportError:
+        stop('--scheduler needs Dask: pip install "whitelie[dask]"', 1)
+    try:
+        client = distributed.Client(address, timeout=SECONDS_TO_CONNECT)
+    except Exception as error:  # whatever listens there may answer anything
+        stop(f"no Dask scheduler answers at {address!r}: {error}", 1)
+    with client:
+        threads = sum(client.nthreads().values())
+        if not threads:
+            typer.echo("the cluster has no workers yet; waiting for them", err=True)
+        yield client.get_executor(), max(1, threads)
+
+
+@contextmanager
+def interruptible(store: Path | None) -> Iterator[None]:
+    """Say on an interrupt what was kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if store is None:
+            stop("interrupted; nothing was kept: with --store DIR a second run goes on", 130)
+        stop("interrupted; run the same command again to go on from the store", 130)
+
+
+def stop(message: str, code: int) -> NoReturn:
+    """Print one red line to stderr and leave."""
+    from rich.console import Console  # noqa: PLC0415
+
+    line = " ".join(message.split())
+    Console(stderr=True).print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+def show(shown: Any) -> None:
+    """Print a text as it is, or a table."""
+    from rich.console import Console  # noqa: PLC0415
+
+    Console(highlight=False, markup=False).print(shown, soft_wrap=isinstance(shown, str))

@@ -1,0 +1,194 @@
+"""`whitelie plan`: what privacy costs, as a table, as JSON, or as a sheet to hand on."""
+
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whitelie.cli.frame import refusing, show
+from whitelie.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from whitelie.channel import RandomizedResponse
+    from whitelie.planning import Option, Plan, Time
+    from whitelie.policy import Policy
+
+
+@refusing
+def plan(  # noqa: PLR0913, PLR0917 (one parameter per option)
+    traffic: Annotated[float, typer.Option(metavar="N", help="Answers asked for on a day.")],
+    arms: Annotated[
+        int | None, typer.Option(metavar="K", help="How many variants, of which one is better.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="P", help='The usual rate of "yes" or clicks.')
+    ] = None,
+    difference: Annotated[
+        float | None, typer.Option(metavar="P", help="The difference that matters: 0.01.")
+    ] = None,
+    rates: Annotated[
+        str | None, typer.Option(metavar="P,P,…", help="Or the expected rate of every variant.")
+    ] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(metavar="E,E,…", help="Privacy of a report; by default 0.5,1,2.")
+    ] = None,
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TABLE",
+            help="Or a mechanism, as in the files of simulate: 'p00 = 0.9, p11 = 0.6', "
+            "'design = \"warner\", p = 0.8', 'epsilon0 = inf, epsilon1 = 1'. May be repeated.",
+        ),
+    ] = None,
+    arrive: Annotated[
+        float, typer.Option(metavar="SHARE", help="The share of reports that arrive.")
+    ] = 1.0,
+    reports_per_person: Annotated[
+        int, typer.Option(metavar="N", help="How many reports one person sends.")
+    ] = 1,
+    within_days: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="Budget: the best is known within these.")
+    ] = None,
+    lose_at_most: Annotated[
+        float | None, typer.Option(metavar="N", help="Budget: rewards lost in a year.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(metavar="NAME", help="The algorithm: TS-CF, kl-UCB-CF, UCB-CF, …")
+    ] = "TS-CF",
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same plan.")] = 0,
+    jobs: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Work in N threads; by default all cores."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="SHEET.html", help="Write a sheet to print, or to hand on."),
+    ] = None,
+) -> None:
+    """Say what privacy costs, before it is spent: days until you know, and rewards lost."""
+    from whitelie.planning import plan as make_plan  # noqa: PLC0415
+
+    if out is not None and not out.parent.is_dir():
+        raise InvalidInput("out", str(out), f"there is no folder {str(out.parent)!r}")
+    found = make_plan(
+        arms=arms,
+        rate=rate,
+        difference=difference,
+        rates=None if rates is None else _numbers("rates", rates),
+        traffic=traffic,
+        arrive=arrive,
+        epsilon=None if epsilon is None else _numbers("epsilon", epsilon),
+        channel=_channels(channel) if channel else None,
+        policy=_policy(policy),
+        reports_per_person=reports_per_person,
+        within_days=within_days,
+        lose_at_most=lose_at_most,
+        seed=seed,
+        jobs=jobs,
+        progress=True,
+    )
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        _show_plan(found)
+    if out is not None:
+        from whitelie.planning.sheet import sheet  # noqa: PLC0415
+
+        out.write_text(sheet(found), encoding="utf-8")
+        typer.echo(f"wrote {out}", err=True)
+
+
+def _numbers(field: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(field, text, "give numbers between commas, as 0.5,1,2") from None
+
+
+def _channels(texts: Sequence[str]) -> "list[RandomizedResponse]":
+    from whitelie.specification import channel_at  # noqa: PLC0415
+
+    channels: list[Any] = []
+    for text in texts:
+        try:
+            table = tomllib.loads(f"channel = {{ {text} }}")["channel"]
+        except tomllib.TOMLDecodeError:
+            reason = "give it as in 'p00 = 0.9, p11 = 0.6' or 'design = \"warner\", p = 0.8'"
+            raise InvalidInput("channel", text, reason) from None
+        channels.append(channel_at("channel", table))
+    return channels
+
+
+def _policy(name: str) -> "Policy":
+    from whitelie.specification import policy_at  # noqa: PLC0415
+
+    found: Policy = policy_at("policy", name)[1]
+    return found
+
+
+def _show_plan(found: "Plan") -> None:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("ε", justify="right", no_wrap=True)
+    for heading in (
+        "reports for\none clear one",
+        "lost rewards\nin a year",
+        "days until\none knows",
+        "until intervals\nseparate",
+        "chance of a\nwrong arm",
+    ):
+        table.add_column(heading, justify="right")
+    for option in found.options:
+        table.add_row(*_row(option))
+    show(table)
+    for option in found.options:
+        show(f"ε = {_epsilon(option)}: {option.mechanism}.")
+    _show_people(found)
+    if found.recommendation is not None:
+        show(f"\nRecommendation: {found.recommendation}.")
+        for guess in found.recommendation.sensitivity:
+            kept = "kept" if guess.met else "not kept"
+            spent = found.recommendation.budget.words(guess.spent)
+            show(f"  if {guess.guess}: {spent}, budget {kept}")
+
+
+def _row(option: "Option") -> tuple[str, ...]:
+    lost = option.lost
+    return (
+        _epsilon(option),
+        f"{option.mechanism.worth:,.1f}",
+        f"{lost.mean[-1]:,.0f}\n{lost.lucky[-1]:,.0f} to {lost.unlucky[-1]:,.0f}",
+        _days(option.know),
+        _days(option.separate),
+        f"{option.wrong.estimate:.1%}\nat most {option.wrong.high:.1%}",
+    )
+
+
+def _days(time: "Time") -> str:
+    """The days above their interval."""
+    return str(time).replace(" days", "").replace(" (", "\n").removesuffix(")")
+
+
+def _show_people(found: "Plan") -> None:
+    reports = found.design.reports_per_person
+    if reports == 1:
+        return
+    for option in found.options:
+        people = option.people
+        composed = ""
+        if people.composed < people.basic:
+            composed = f", or {people.composed:.3g} with δ = {people.delta:g}"
+        show(
+            f"{reports} reports of one person at ε = {_epsilon(option)} cost "
+            f"{people.basic:g} in total{composed}."
+        )
+
+
+def _epsilon(option: "Option") -> str:
+    return f"{option.epsilon:g}".replace("inf", "∞")

@@ -1,0 +1,88 @@
+"""Pages: HTML files with everything in them, to be read offline, on a phone or on paper.
+
+They load nothing from anywhere and run no script: pictures are inside as data, and a page's own
+content security policy forbids the rest. All texts are plain and are escaped. What pages look like
+in common is in page.css, what they are built from in page.html.
+"""
+
+import base64
+import io
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+_BEFORE_A_NUMBER = "+-−±<>≤≥≈~"
+_NOT_A_VALUE = ("", "-", "–", "—", "∞")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: `name` is unique in the page, `alt` says what is seen to those who cannot see."""
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+    svg: bytes | str
+
+    @property
+    def source(self) -> str:
+        """The picture itself as an address.
+
+        >>> Picture("1a", "Regret", "", "", "<svg/>").source
+        'data:image/svg+xml;base64,PHN2Zy8+'
+        """
+        drawn = self.svg.encode() if isinstance(self.svg, str) else self.svg
+        return f"data:image/svg+xml;base64,{base64.b64encode(drawn).decode()}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts; the first cell of a row names it. Further lines of a text are set small."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """Which columns hold numbers, and so are set flush right.
+
+        >>> Table("", ("policy", "regret"), (("TS-CF", "≈ 120"), ("UCB", "–"))).numeric
+        (False, True)
+        """
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.columns)
+        return tuple(all(map(_is_number, cells)) for cells in columns)
+
+
+def render(template: str, **content: Any) -> str:
+    """Return a page as the text of one HTML file; `template` is its path within the package."""
+    rules = Environment(
+        loader=FunctionLoader(_source),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return rules.get_template(template).render(**content)
+
+
+def svg(figure: Figure) -> bytes:
+    """Return the figure as SVG, the same bytes each time."""
+    written = io.BytesIO()
+    with rc_context({"svg.hashsalt": "whitelie"}):
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    return written.getvalue()
+
+
+def _source(template: str) -> str:
+    return files("whitelie").joinpath(template).read_text(encoding="utf-8")
+
+
+def _is_number(text: str) -> bool:
+    return text in _NOT_A_VALUE or text.lstrip(_BEFORE_A_NUMBER + " ")[:1].isdigit()
