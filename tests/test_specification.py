@@ -396,7 +396,7 @@ def test_the_example_is_valid_as_it_stands_and_with_every_sweep() -> None:
 
 def test_every_channel_in_the_example_is_valid() -> None:
     lines = [line[4:] for line in EXAMPLE.splitlines() if line.startswith(("#   {", '#   "'))]
-    assert len(lines) == 7
+    assert len(lines) == 8
     for line in lines:
         parse(channel=line)
 

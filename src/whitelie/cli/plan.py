@@ -166,7 +166,7 @@ def _row(option: "Option") -> tuple[str, ...]:
         f"{lost.mean[-1]:,.0f}\n{lost.lucky[-1]:,.0f} to {lost.unlucky[-1]:,.0f}",
         _days(option.know),
         _days(option.separate),
-        f"{option.wrong.estimate:.1%}\nat most {option.wrong.high:.1%}",
+        f"{option.wrong.estimate:.1%}\n≤ {option.wrong.high:.1%}",
     )
 
 

@@ -1,0 +1,90 @@
+"""`whitelie plan`: the table, JSON, the sheet, and refusals that help."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from whitelie.cli import app
+
+DESIGN = ["--arms", "3", "--rate", "0.4", "--difference", "0.2", "--traffic", "500"]
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["plan", *arguments])
+
+
+def test_the_table_has_a_row_and_a_sentence_for_every_epsilon() -> None:
+    done = run(*DESIGN, "--epsilon", "1,3", "--reports-per-person", "4", "--within-days", "60")
+    assert done.exit_code == 0, done.output
+    said = done.stdout
+    assert "each answer is truthful with probability 73%" in said
+    assert "factor 2.8" in said or "factor 2.72" in said
+    assert "4 reports of one person at ε = 3 cost 12 in total" in said
+    assert "Recommendation: ε = " in said
+    assert "if differences × 0.8" in said
+    assert all(len(line) <= 80 for line in said.split("ε = 1:")[0].splitlines())
+
+
+def test_json_has_an_entry_for_every_epsilon_and_a_recommendation(tmp_path: Path) -> None:
+    done = run(*DESIGN, "--epsilon", "1,3", "--lose-at-most", "1000", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert [option["epsilon"] for option in told["options"]] == [1.0, 3.0]
+    assert told["recommendation"]["budget"] == {"kind": "lose_at_most", "amount": 1000.0}
+    assert told["design"]["rates"] == [0.4, 0.4, pytest.approx(0.6)]
+
+
+def test_mechanisms_are_given_as_tables() -> None:
+    done = run(
+        *("--rates", "0.4,0.6", "--traffic", "500", "--json", "--policy", "kl-UCB-CF"),
+        *("--channel", "p00 = 0.9, p11 = 0.8", "--channel", 'design = "warner", p = 0.75'),
+        *("--channel", "epsilon0 = inf, epsilon1 = 1"),
+    )
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    channels = [option["mechanism"] for option in told["options"]]
+    assert (channels[0]["p00"], channels[0]["p11"]) == (0.9, 0.8)
+    assert channels[1]["p00"] == 0.75
+    assert told["options"][2]["epsilon"] is None
+    assert channels[2]["epsilon1"] == pytest.approx(1)
+    assert told["design"]["policy"]["name"] == "KLUCB"
+
+
+def test_the_sheet_is_written(tmp_path: Path) -> None:
+    done = run(*DESIGN, "--epsilon", "2", "--out", str(tmp_path / "sheet.html"))
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "sheet.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rates", "0.4,1.4", "--traffic", "500"], "a rate lies in [0, 1]"),
+        (["--rates", "0.4,0.4", "--traffic", "500"], "which difference would matter"),
+        ([*DESIGN[:4], "--difference", "0", "--traffic", "500"], "which difference would matter"),
+        ([*DESIGN[:6], "--traffic", "-5"], "above 0"),
+        ([*DESIGN, "--epsilon", "0"], "epsilon"),
+        ([*DESIGN, "--epsilon", "one"], "between commas"),
+        ([*DESIGN, "--channel", "p00 0.9"], "p11 = 0.6"),
+        ([*DESIGN, "--channel", "design = 'wagner', p = 0.9"], "warner"),
+        ([*DESIGN, "--policy", "TS-FC"], "TS-CF"),
+        ([*DESIGN, "--policy", "WR(TS)"], "plans are made for"),
+        ([*DESIGN, "--within-days", "3", "--lose-at-most", "3"], "one budget"),
+        ([*DESIGN, "--out", "/nowhere/sheet.html"], "there is no folder"),
+        (["--traffic", "500"], "rates"),
+    ],
+)
+def test_bad_input_is_one_sentence_that_helps(arguments: list[str], words: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2, done.output
+    assert words in " ".join(done.stderr.split())
+    assert "Traceback" not in done.output
+
+
+def test_a_budget_that_nobody_can_keep_names_the_closest() -> None:
+    done = run(*DESIGN, "--epsilon", "1", "--within-days", "0.01")
+    assert done.exit_code == 0, done.output
+    assert "the closest is ε = 10" in " ".join(done.stdout.split())
