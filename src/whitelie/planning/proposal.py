@@ -119,19 +119,21 @@ def _mechanisms(epsilon: Any, channel: Any) -> list[tuple[float, RandomizedRespo
     if channel is not None:
         if epsilon is not None:
             raise InvalidInput("epsilon", epsilon, "give either epsilon or channel, not both")
-        channels = [channel] if isinstance(channel, RandomizedResponse) else _listed(channel)
+        channels = (
+            [channel] if isinstance(channel, RandomizedResponse) else _listed("channel", channel)
+        )
         for one in channels:
             if not isinstance(one, RandomizedResponse):
                 reason = "plans are made for randomised response: give RandomizedResponse(...)"
                 raise InvalidInput("channel", one, reason)
         return [(one.epsilon, one) for one in channels]
-    asked = EPSILONS if epsilon is None else _listed(epsilon)
+    asked = EPSILONS if epsilon is None else _listed("epsilon", epsilon)
     return [(float(one), RandomizedResponse.from_epsilon(one)) for one in asked]
 
 
-def _listed(given: Any) -> list[Any]:
+def _listed(field: str, given: Any) -> list[Any]:
     several = isinstance(given, Iterable) and not isinstance(given, str | bytes)
     values = list(given) if several else [given]
     if not values:
-        raise InvalidInput("epsilon", given, "give at least one")
+        raise InvalidInput(field, given, "give at least one")
     return values
