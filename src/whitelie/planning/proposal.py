@@ -14,7 +14,7 @@ from whitelie.policy import TS, Policy
 from whitelie.progress import progress as show_progress
 
 EPSILONS = (0.5, 1.0, 2.0)
-REPLICATES = 400
+REPLICATES = 300
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def plan(  # noqa: PLR0913 (what users expect to tune, all by name)
             advance(1)
         recommendation = None
         if budget is not None:
-            recommendation = recommend(lab, design, budget)
+            recommendation = recommend(lab, design, budget, options)
             advance(1)
         return Plan(design, tuple(options), recommendation, lab.replicates, lab.seed)
 
