@@ -49,7 +49,8 @@ def first_known(pulls: Array, ends: Array) -> Array:
     """When each run's best arm first had more than 90 % of the recent reports, from t = 100 on."""
     late = ends >= 100
     known = (best_shares(pulls, ends, (3,)) > 0.9)[:, late]
-    return np.where(known.any(axis=1), ends[late][known.argmax(axis=1)], ends[-1] + 1)
+    first = ends[late][known.argmax(axis=1)]
+    return np.asarray(np.where(known.any(axis=1), first, ends[-1] + 1))
 
 
 def p_values(one: tuple[Array, Array], other: tuple[Array, Array], problem: Problem) -> list[float]:

@@ -21,7 +21,7 @@ import numpy as np
 from whitelie import *
 from whitelie import bounds
 from whitelie.kernel import arms, beta, choice, divergence, dp_ucb_int, game, interval, leader
-from whitelie.kernel import plain, thompson, truncated, ucb, words
+from whitelie.kernel import batch, binomial, plain, separation, thompson, truncated, ucb, words
 from whitelie.kernel.run import runner
 
 table = Monotone.from_points([(0, 0.1), (0.3, 0.5), (1, 0.8)])
@@ -42,9 +42,17 @@ for policy in [*policies, TS(feedback="wrapped"), DPUCBInt(), DPUCBInt(noise="ev
     for arms_of in (channels, affine):
         run = runner(policy, Problem([0.9, 0.6, 0.5, 0.7], arms_of), 3, np.array([40, 300]))
         chosen.append(run(1).tolist())
+for policy in [KLUCB(), UCB(), TS()]:
+    game_played = game.game_of(policy, Problem([0.9, 0.6, 0.5, 0.7], affine), 1)
+    ends = np.array([*range(1, 200), 230, 300, 600])
+    played = batch.run_batches(game_played, np.uint64(3), 1, ends)
+    chosen.append([counts.tolist() for counts in played])
+    chosen.append(separation.first_separation(separation.Looks(*played, 0.3, 0.7), 0.05))
+seeds = [(3, 0.2), (100, 0.9), (100_000, 0.3)]
+chosen.append([int(binomial.binomial(n, p, np.uint64(n))) for n, p in seeds])
 numbers.append([bounds.lower_bound(Problem([0.9, 0.6], mixed[:2]), 1000)])
 modules = [arms, beta, choice, divergence, dp_ucb_int, game, interval, leader, plain, thompson]
-modules += [truncated, ucb, words]
+modules += [batch, binomial, separation, truncated, ucb, words]
 compiled = {
     name: function
     for module in modules

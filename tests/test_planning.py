@@ -21,7 +21,6 @@ from whitelie import (
     plan,
     simulate,
 )
-from whitelie.kernel.arms import Array
 from whitelie.planning.design import Design
 from whitelie.planning.knowing import Time, clopper_pearson, time_to_know
 from whitelie.planning.option import unequal, worth
@@ -37,7 +36,7 @@ def random_design(number: int) -> tuple[Design, float]:
     base, difference = draws.uniform(0.05, 0.6), draws.uniform(0.1, 0.3)
     rates = [max(base - draws.uniform(0, 0.1), 0.0) for _ in range(arms - 1)] + [base + difference]
     draws.shuffle(rates)
-    policy = draws.choice([TS(), TS(), KLUCB(c=0)])
+    policy = KLUCB(c=0) if number % 3 == 1 else TS()
     design = Design(rates=tuple(rates), traffic=300, arrive=draws.uniform(0.5, 1), policy=policy)
     return design, draws.uniform(1.5, 4)
 
@@ -97,10 +96,10 @@ def test_a_prediction_for_another_epsilon_does_not_hold() -> None:
 
 
 def agrees_with_brute_force(number: int, grid: list[float]) -> None:
-    """Below the recommended epsilon and on it: where noise makes a few neighbours disagree.
+    """The recommendation keeps the budget, and is where brute force goes from missing to keeping.
 
-    The recommendation keeps the budget, and lies between the smallest epsilon of the grid that
-    does and the one after the largest that does not; those two are within 15 %.
+    With 400 runs each, neighbours within some per cent of the truth may disagree; so it lies
+    between the smallest epsilon that keeps the budget and the one after the largest that does not.
     """
     design, epsilon = random_design(number)
     with laboratory(400, 21, None) as lab:
@@ -114,15 +113,16 @@ def agrees_with_brute_force(number: int, grid: list[float]) -> None:
     first = grid[kept.index(True)]
     failing = [value for value, keeps in zip(grid, kept, strict=True) if not keeps]
     last = max(failing, default=grid[0])
-    assert first <= found.epsilon <= 1.025 * last
-    assert last <= 1.15 * first
+    after = min(value for value in grid if value > last)
+    assert first <= found.epsilon <= after
+    assert after <= 1.25 * first
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [2, 5])
 def test_the_recommendation_agrees_with_brute_force(number: int) -> None:
     epsilon = random_design(number)[1]
-    near = [value for value in epsilons() if 0.8 * epsilon < value < 1.25 * epsilon]
-    far = [value for value in epsilons()[::24] if value not in near]
+    near = [value for value in epsilons() if 0.85 * epsilon < value < 1.2 * epsilon]
+    far = [value for value in epsilons()[::60] if not near[0] <= value <= near[-1]]
     agrees_with_brute_force(number, sorted(near + far))
 
 
@@ -241,19 +241,19 @@ def test_the_year_ends_before_one_knows() -> None:
     assert option.to_dict()["time_to_know"]["days"] is None
 
 
-def test_kl_ucb_tells_arms_apart_where_thompson_sampling_does_not() -> None:
-    """Thompson sampling starves the losers before their intervals are narrow."""
-    rates: Array = np.array([0.3, 0.3, 0.6])
-    found = {
-        policy.label: plan(
-            rates=rates.tolist(), traffic=300, epsilon=3, policy=policy, replicates=100
-        ).options[0]
+def test_kl_ucb_tells_arms_apart_long_before_thompson_sampling_does() -> None:
+    """Thompson sampling soon knows, and starves the losers before their intervals are narrow."""
+    kl_ucb, thompson = (
+        plan(rates=[0.3, 0.3, 0.6], traffic=100, epsilon=3, policy=policy, replicates=100).options[
+            0
+        ]
         for policy in (KLUCB(), TS())
-    }
-    assert found["kl-UCB-CF"].separate.days is not None
-    assert found["kl-UCB-CF"].theory.explicit is not None
-    assert found["TS-CF"].separate.days is None
-    assert found["TS-CF"].know.days < found["kl-UCB-CF"].know.days  # type: ignore[operator]
+    )
+    assert kl_ucb.separate.days is not None
+    assert kl_ucb.theory.explicit is not None
+    assert thompson.separate.days is None
+    assert thompson.theory.explicit is None
+    assert thompson.know.days < kl_ucb.know.days  # type: ignore[operator]
 
 
 def test_given_channels_are_options() -> None:
@@ -277,10 +277,13 @@ def test_given_channels_are_options() -> None:
 
 def test_a_lying_channel_is_as_good_as_its_mirror() -> None:
     told, turned = RandomizedResponse.warner(0.8), RandomizedResponse.warner(0.2)
-    both = plan(rates=[0.2, 0.5], traffic=100, channel=[told, turned], policy=KLUCB()).options
-    assert both[0].mechanism.worth == pytest.approx(both[1].mechanism.worth)
-    assert both[0].separate.days == pytest.approx(both[1].separate.days, rel=0.15)
-    assert both[0].know.days == pytest.approx(both[1].know.days, rel=0.3)
+    one, other = plan(
+        rates=[0.2, 0.5], traffic=100, channel=[told, turned], policy=KLUCB(), seed=1
+    ).options
+    assert one.mechanism.worth == pytest.approx(other.mechanism.worth)
+    for mine, mirrored in ((one.separate, other.separate), (one.know, other.know)):
+        assert mine.days_low <= mirrored.days_high  # type: ignore[operator]
+        assert mirrored.days_low <= mine.days_high  # type: ignore[operator]
 
 
 def test_worth_depends_on_the_base_rate() -> None:
@@ -321,11 +324,12 @@ def test_time_intervals_cover_as_they_say() -> None:
     assert stats.binom.cdf(covered, 400, 0.95) > 0.01
 
 
-def test_smallest() -> None:
+@pytest.mark.parametrize("start", [None, 0, 4, 9])
+def test_smallest(start: int | None) -> None:
     values = [float(n) for n in range(10)]
     for bar in range(12):
         expected = float(bar) if bar < 10 else None
-        assert smallest(values, lambda value, bar=bar: value >= bar) == expected  # type: ignore[misc]
+        assert smallest(values, lambda value, bar=bar: value >= bar, start) == expected  # type: ignore[misc]
 
 
 GIVEN: dict[str, Any] = {"arms": 5, "rate": 0.05, "difference": 0.01, "traffic": 1000}

@@ -30,10 +30,10 @@ FEW, SOME = 6, 32
 PART = 100
 """A turn of an index policy is one PARTth of the arm's pulls."""
 
-MANY = 40.0
-"""Where both Beta parameters exceed this, Cornish and Fisher's expansion serves for the tails."""
+MANY = 20.0
+"""Where both Beta parameters exceed this, Paulson's approximation serves for the tails."""
 
-LOWEST, HIGHEST, PANEL = -4.5, 5.5, 2.0
+LOWEST, HIGHEST, PANEL = -4.0, 5.5, 2.5
 """Where integration begins and ends, and the width of its panels, in deviations of an arm."""
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
@@ -47,8 +47,7 @@ NORMAL_BELOW = np.array([0.5 * math.erfc(-z / math.sqrt(2)) for z in TABLE_Z])
 class Posterior(NamedTuple):
     """An arm's value g^-1(θ), θ ~ Beta(a, b), g(x) = intercept + slope·x: mean and deviation.
 
-    With u = (value − mean)/spread, Cornish and Fisher's z is ((cubic·u + square)·u + line)·u −
-    square.
+    And 1/(9a), 1/(9b).
     """
 
     a: float
@@ -57,36 +56,19 @@ class Posterior(NamedTuple):
     slope: float
     mean: float
     spread: float
-    cubic: float
-    square: float
-    line: float
+    in_a: float
+    in_b: float
 
 
 @jit
 def posterior_of(game: Game, state: State, k: int) -> Posterior:
-    """Return what Thompson sampling draws arm k's value from.
-
-    With skewness γ and excess κ of Beta(a, b), u = (θ − mean)/deviation is, to the order of 1/n,
-    as likely as a normal z = u − γ·(u² − 1)/6 − κ·(u³ − 3u)/24 + γ²·(4u³ − 7u)/36 (Cornish and
-    Fisher, 1938).
-    """
+    """Return what Thompson sampling draws arm k's value from."""
     ones = state.pulls[k] - state.successes[k] if game.arms.mirrored[k] else state.successes[k]
     a, b = ones + 1.0, state.pulls[k] - ones + 1.0
     intercept, slope = game.arms.intercept[k], game.arms.slope[k]
-    n, product = a + b, a * b
-    skewness = 2 * (b - a) * math.sqrt((n + 1) / product) / (n + 2)
-    excess = 6 * ((a - b) ** 2 * (n + 1) / product - (n + 2)) / ((n + 2) * (n + 3))
-    return Posterior(
-        a,
-        b,
-        intercept,
-        slope,
-        (a / n - intercept) / slope,
-        math.sqrt(product / (n + 1)) / (n * slope),
-        skewness * skewness / 9 - excess / 24,
-        -skewness / 6,
-        1 + excess / 8 - 7 * skewness * skewness / 36,
-    )
+    mean = (a / (a + b) - intercept) / slope
+    spread = math.sqrt(a * b / (a + b + 1)) / ((a + b) * slope)
+    return Posterior(a, b, intercept, slope, mean, spread, 1 / (9 * a), 1 / (9 * b))
 
 
 @jit
@@ -108,18 +90,28 @@ def normal(z: float) -> tuple[float, float]:
 
 @jit
 def below(posterior: Posterior, value: float) -> tuple[float, float]:
-    """Return P(g^-1(θ) ≤ value) and its density; exact where a parameter is small."""
-    if min(posterior.a, posterior.b) < MANY:
-        x = posterior.intercept + posterior.slope * value
-        tail, step = tail_and_step(posterior.a, posterior.b, x)
+    """Return P(g^-1(θ) ≤ value) and its density.
+
+    Exact where a parameter is small. Else Paulson's approximation (1942): with the cube root c of
+    b·θ/(a·(1 − θ)), z = ((1 − 1/(9b))·c − (1 − 1/(9a)))/sqrt(c²/(9b) + 1/(9a)) is nearly normal.
+    From a, b = 20 on it is wrong by less than 3·10^-4, and by a sixth of a tail of 10^-6.
+    """
+    a, b = posterior.a, posterior.b
+    if abs(value - posterior.mean) > 9 * posterior.spread and min(a, b) >= MANY:
+        return (1.0 if value > posterior.mean else 0.0), 0.0
+    x = posterior.intercept + posterior.slope * value
+    if min(a, b) < MANY:
+        tail, step = tail_and_step(a, b, x)
         return 1 - tail, step / (x * (1 - x)) * posterior.slope if 0 < x < 1 else 0.0
-    u = (value - posterior.mean) / posterior.spread
-    if abs(u) > 7:
-        return (1.0 if u > 0 else 0.0), 0.0
-    cubic, square, line = posterior.cubic, posterior.square, posterior.line
-    share, density = normal(((cubic * u + square) * u + line) * u - square)
-    steepness = max((3 * cubic * u + 2 * square) * u + line, 0.0) / posterior.spread
-    return share, density * steepness
+    if x <= 0 or x >= 1:
+        return (1.0 if x >= 1 else 0.0), 0.0
+    root = np.cbrt(b * x / (a * (1 - x)))
+    in_b, in_a = posterior.in_b, posterior.in_a
+    scale = 1 / math.sqrt(root * root * in_b + in_a)
+    z = ((1 - in_b) * root - (1 - in_a)) * scale
+    share, density = normal(z)
+    steepness = (1 - in_b - z * root * in_b * scale) * scale * root / (3 * x * (1 - x))
+    return share, density * steepness * posterior.slope
 
 
 @jit

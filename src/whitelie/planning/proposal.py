@@ -14,7 +14,7 @@ from whitelie.policy import TS, Policy
 from whitelie.progress import progress as show_progress
 
 EPSILONS = (0.5, 1.0, 2.0)
-REPLICATES = 400
+REPLICATES = 300
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def plan(  # noqa: PLR0913 (what users expect to tune, all by name)
             advance(1)
         recommendation = None
         if budget is not None:
-            recommendation = recommend(lab, design, budget)
+            recommendation = recommend(lab, design, budget, options)
             advance(1)
         return Plan(design, tuple(options), recommendation, lab.replicates, lab.seed)
 
@@ -119,19 +119,21 @@ def _mechanisms(epsilon: Any, channel: Any) -> list[tuple[float, RandomizedRespo
     if channel is not None:
         if epsilon is not None:
             raise InvalidInput("epsilon", epsilon, "give either epsilon or channel, not both")
-        channels = [channel] if isinstance(channel, RandomizedResponse) else _listed(channel)
+        channels = (
+            [channel] if isinstance(channel, RandomizedResponse) else _listed("channel", channel)
+        )
         for one in channels:
             if not isinstance(one, RandomizedResponse):
                 reason = "plans are made for randomised response: give RandomizedResponse(...)"
                 raise InvalidInput("channel", one, reason)
         return [(one.epsilon, one) for one in channels]
-    asked = EPSILONS if epsilon is None else _listed(epsilon)
+    asked = EPSILONS if epsilon is None else _listed("epsilon", epsilon)
     return [(float(one), RandomizedResponse.from_epsilon(one)) for one in asked]
 
 
-def _listed(given: Any) -> list[Any]:
+def _listed(field: str, given: Any) -> list[Any]:
     several = isinstance(given, Iterable) and not isinstance(given, str | bytes)
     values = list(given) if several else [given]
     if not values:
-        raise InvalidInput("epsilon", given, "give at least one")
+        raise InvalidInput(field, given, "give at least one")
     return values
