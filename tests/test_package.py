@@ -43,7 +43,7 @@ for policy in [*policies, TS(feedback="wrapped"), DPUCBInt(), DPUCBInt(noise="ev
         run = runner(policy, Problem([0.9, 0.6, 0.5, 0.7], arms_of), 3, np.array([40, 300]))
         chosen.append(run(1).tolist())
 for policy in [KLUCB(), UCB(), TS()]:
-    game_played = game.game_of(policy, Problem([0.9, 0.6, 0.5, 0.7], affine), 1)
+    game_played = game.game_of(policy, Problem([0.9, 0.6, 0.5, 0.7], affine))
     ends = np.array([*range(1, 200), 230, 300, 600])
     played = batch.run_batches(game_played, np.uint64(3), 1, ends)
     chosen.append([counts.tolist() for counts in played])

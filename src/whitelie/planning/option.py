@@ -55,7 +55,7 @@ class Mechanism:
             truth = f'a "yes" is reported truthfully with probability {one}, a "no" with {zero}'
         if self.belief_factor == math.inf:
             return f"{truth}; a single answer can prove the truth"
-        factor = f"{self.belief_factor:.2g}"
+        factor = composition.rounded_up(self.belief_factor, 3)
         return f"{truth}; a single answer moves anyone's belief by at most a factor {factor}"
 
     def to_dict(self) -> dict[str, Any]:
