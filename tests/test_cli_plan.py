@@ -1,6 +1,8 @@
 """`whitelie plan`: the table, JSON, the sheet, and refusals that help."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ def test_the_table_has_a_row_and_a_sentence_for_every_epsilon() -> None:
     done = run(*DESIGN, "--epsilon", "1,3", "--reports-per-person", "4", "--within-days", "60")
     assert done.exit_code == 0, done.output
     said = done.stdout
-    assert "each answer is truthful with probability 73%" in said
+    assert "each answer is truthful with probability 73 %" in said
     assert "at most a factor 2.72" in said
     assert "4 reports of one person at ε = 3 cost 12 in total" in said
     assert "Recommendation: ε = " in said
@@ -88,3 +90,13 @@ def test_a_budget_that_nobody_can_keep_names_the_closest() -> None:
     done = run(*DESIGN, "--epsilon", "1", "--within-days", "0.01")
     assert done.exit_code == 0, done.output
     assert "the closest is ε = 10" in " ".join(done.stdout.split())
+
+
+@pytest.mark.long
+def test_the_documented_plan_is_what_the_command_prints() -> None:
+    page = (Path(__file__).parent.parent / "docs/plan.md").read_text(encoding="utf-8")
+    command, printed = re.findall(r"```console\n(.*?)```", page, re.DOTALL)[:2]
+    arguments = shlex.split(command.replace("\\\n", " ").split(" --out ")[0])
+    done = run(*arguments[2:])
+    told = "\n".join(line.rstrip() for line in done.stdout.splitlines()).strip("\n")
+    assert told == printed.strip("\n")

@@ -305,7 +305,7 @@ def test_unequal_budgets_gain() -> None:
 def test_the_mechanism_in_words() -> None:
     found = plan(rates=[0.2, 0.5], traffic=50, epsilon=1, replicates=100).options[0]
     assert str(found.mechanism) == (
-        "each answer is truthful with probability 73%; "
+        "each answer is truthful with probability 73 %; "
         "a single answer moves anyone's belief by at most a factor 2.72"
     )
 

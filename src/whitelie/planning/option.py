@@ -47,16 +47,24 @@ class Mechanism:
         epsilon = self.channel.epsilon
         return math.exp(epsilon) if epsilon < 700 else math.inf
 
-    def __str__(self) -> str:
-        zero, one = f"{self.channel.p00:.0%}", f"{self.channel.p11:.0%}"
+    @property
+    def truth(self) -> str:
+        """How truthful an answer is, in words."""
+        zero, one = percent(self.channel.p00, 0), percent(self.channel.p11, 0)
         if zero == one:
-            truth = f"each answer is truthful with probability {one}"
-        else:
-            truth = f'a "yes" is reported truthfully with probability {one}, a "no" with {zero}'
+            return f"each answer is truthful with probability {one}"
+        return f'a "yes" is reported truthfully with probability {one}, a "no" with {zero}'
+
+    @property
+    def belief(self) -> str:
+        """What a single answer can reveal, in words; the factor is rounded up."""
         if self.belief_factor == math.inf:
-            return f"{truth}; a single answer can prove the truth"
-        factor = composition.rounded_up(self.belief_factor, 3)
-        return f"{truth}; a single answer moves anyone's belief by at most a factor {factor}"
+            return "a single answer can prove the truth"
+        factor = float(composition.rounded_up(self.belief_factor, 3))
+        return f"a single answer moves anyone's belief by at most a factor {factor:,.10g}"
+
+    def __str__(self) -> str:
+        return f"{self.truth}; {self.belief}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; None is infinite."""
@@ -244,6 +252,18 @@ def people(epsilon: float, reports: int) -> People:
 def lost_rewards(design: Design, runs: Runs) -> float:
     """Return the mean number of rewards lost by the last batch, on all answers asked for."""
     return float(runs.regret[:, -1].mean() / design.arrive)
+
+
+def percent(share: float, decimals: int = 2) -> str:
+    """Return a share in per cent, with more decimals where it is nearly none or all.
+
+    >>> percent(0.06), percent(0.99966), percent(1.0), percent(0.7311, 0), percent(0.00006)
+    ('6 %', '99.966 %', '100 %', '73 %', '0.006 %')
+    """
+    rare = 100 * min(share, 1 - share)
+    needed = 1 - math.floor(math.log10(rare)) if 0 < rare < 0.5 else 0
+    text = f"{100 * share:.{max(decimals, needed)}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
 
 def finite(value: float) -> float | None:

@@ -112,6 +112,8 @@ class Recommendation:
 
     def __str__(self) -> str:
         spent = self.budget.words(self.spent)
+        if self.budget.kind == "within_days" and self.spent < math.inf:
+            spent = str(self.option.know)
         if self.met:
             least = " or less" if self.epsilon == LEAST_EPSILON else ""
             return f"ε = {self.epsilon:g}{least} keeps the budget, with {spent}"

@@ -17,7 +17,7 @@ from whitelie.figure import BLUE, FONT, GREY, PLAIN, VERMILLION, ink
 from whitelie.page import Picture, Table, render, svg
 from whitelie.planning.design import YEAR, Design
 from whitelie.planning.knowing import LEVEL, SURE, Chance, Time
-from whitelie.planning.option import Mechanism, Option, People
+from whitelie.planning.option import Mechanism, Option, People, percent
 from whitelie.planning.proposal import Plan
 from whitelie.planning.recommendation import Budget, Recommendation, Sensitivity
 from whitelie.planning.runs import KNOWN, RECENT, SHARE
@@ -284,7 +284,7 @@ def _left_out(marked: Sequence[Marked]) -> str:
 
 def _design(design: Design) -> str:
     """Describe a design in a sentence or two."""
-    arriving = "" if design.arrive == 1 else f", of which {_percent(design.arrive)} arrive"
+    arriving = "" if design.arrive == 1 else f", of which {percent(design.arrive)} arrive"
     several = design.reports_per_person
     each = f" Each person sends {several} reports in all." if several > 1 else ""
     rates = sorted(design.rates, reverse=True)
@@ -306,10 +306,10 @@ def _rates(rates: Sequence[float]) -> str:
     """
     different = list(dict.fromkeys(rates))
     if len(different) > FEW:
-        return f"with expected rates from {_percent(different[-1])} to {_percent(different[0])}"
+        return f"with expected rates from {percent(different[-1])} to {percent(different[0])}"
     if len(different) == len(rates):
-        return f"with expected rates {_listed([_percent(rate) for rate in different])}"
-    counts = [f"{_count(rates.count(rate))} at {_percent(rate)}" for rate in different]
+        return f"with expected rates {_listed([percent(rate) for rate in different])}"
+    counts = [f"{_count(rates.count(rate))} at {percent(rate)}" for rate in different]
     return f"with expected rates: {_listed(counts)}"
 
 
@@ -348,7 +348,7 @@ def _guess(design: Design, found: Recommendation, guess: Sensitivity) -> tuple[s
         what = f"differences were smaller ({less:.3g} instead of {lead:.3g} percentage points)"
     else:
         way = "higher" if other > base else "lower"
-        what = f"base rates were {way} ({_percent(other)} instead of {_percent(base)})"
+        what = f"base rates were {way} ({percent(other)} instead of {percent(base)})"
     return what, found.budget.words(guess.spent), guess.met
 
 
@@ -389,22 +389,14 @@ def _row(one: Marked, *, several: bool) -> tuple[str, ...]:
 
 
 def reveals(mechanism: Mechanism) -> str:
-    r"""Say what one report tells about the person who sent it; factors are rounded up.
+    r"""Say what one report tells about the person who sent it.
 
     >>> from whitelie.channel import RandomizedResponse
-    >>> reveals(Mechanism(RandomizedResponse.from_epsilon(8), 1.0))
-    'Truthful with probability 99.966 %\nmoves anyone’s belief by at most a factor 2,990'
+    >>> print(reveals(Mechanism(RandomizedResponse.from_epsilon(8), 1.0)))
+    Each answer is truthful with probability 99.966 %
+    a single answer moves anyone's belief by at most a factor 2,990
     """
-    channel = mechanism.channel
-    if channel.p00 == channel.p11:
-        truth = f"Truthful with probability {_percent(channel.p11)}"
-    else:
-        yes, no = _percent(channel.p11), _percent(channel.p00)
-        truth = f"“Yes” is truthful with probability {yes}, “no” with {no}"
-    factor = mechanism.belief_factor
-    if factor == math.inf:
-        return f"{truth}\none report can prove the truth"
-    return f"{truth}\nmoves anyone’s belief by at most a factor {_factor(factor)}"
+    return f"{mechanism.truth[0].upper()}{mechanism.truth[1:]}\n{mechanism.belief}"
 
 
 def _time(time: Time) -> str:
@@ -414,7 +406,7 @@ def _time(time: Time) -> str:
 
 def _chance(chance: Chance) -> str:
     most = float(rounded_up(100 * chance.high, 2))
-    return f"{_percent(chance.estimate)}\nat most {min(most, 100.0):g} %"
+    return f"{percent(chance.estimate)}\nat most {min(most, 100.0):g} %"
 
 
 def _people(people: People) -> str:
@@ -451,7 +443,7 @@ def _theory(plan: Plan, marked: Sequence[Marked]) -> Table:
 
 def _terms(plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return the words of the sheet and their meanings."""
-    known, sure, arms = _percent(KNOWN), _percent(SURE), len(plan.design.rates)
+    known, sure, arms = percent(KNOWN), percent(SURE), len(plan.design.rates)
     return (
         (
             "ε",
@@ -467,26 +459,26 @@ def _terms(plan: Plan) -> tuple[tuple[str, str], ...]:
         (
             "Until one knows",
             f"the first time at which in {sure} of simulated runs the best variant had more than "
-            f"{known} of the last {_percent(1 / RECENT)} of reports.",
+            f"{known} of the last {percent(1 / RECENT)} of reports.",
         ),
         (
             "Until intervals separate",
             f"the first time by which in {sure} of runs one variant’s confidence interval lay "
             f"above all others. The intervals may be watched all the time; each is at level "
-            f"{_percent(ALPHA)}/{arms}. A learner that stops showing poor variants may never "
+            f"{percent(ALPHA)}/{arms}. A learner that stops showing poor variants may never "
             "get there.",
         ),
         (
             "Wrong variant",
             "the one with most of the last reports of the year is not the best; “at most” is the "
-            f"upper end of a {_percent(LEVEL)} interval.",
+            f"upper end of a {percent(LEVEL)} interval.",
         ),
     )
 
 
 def _provenance(plan: Plan) -> str:
     return (
-        f"Simulated: {plan.replicates:,} runs of a year each, in batches of {_percent(SHARE)} of "
+        f"Simulated: {plan.replicates:,} runs of a year each, in batches of {percent(SHARE)} of "
         f"the reports before; seed {plan.seed}; whitelie {version('whitelie')}."
     )
 
@@ -510,20 +502,3 @@ def _figures(value: float) -> str:
         return "∞"
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:#.3g}"
-
-
-def _factor(value: float) -> str:
-    """Return a factor that is not exceeded: to three figures, rounded up."""
-    return f"{float(rounded_up(value, 3)):,.10g}"
-
-
-def _percent(share: float) -> str:
-    """Return a share in per cent: two decimals, and more where it is nearly none or all.
-
-    >>> _percent(0.06), _percent(0.99966), _percent(1.0), _percent(0.0625), _percent(0.00006)
-    ('6 %', '99.966 %', '100 %', '6.25 %', '0.006 %')
-    """
-    rare = 100 * min(share, 1 - share)
-    decimals = 2 if rare <= 0 else max(2, 1 - math.floor(math.log10(rare)))
-    text = f"{100 * share:.{decimals}f}".rstrip("0").rstrip(".")
-    return f"{text} %"
