@@ -58,7 +58,17 @@ def test_mechanisms_are_given_as_tables() -> None:
 def test_the_sheet_is_written(tmp_path: Path) -> None:
     done = run(*DESIGN, "--epsilon", "2", "--out", str(tmp_path / "sheet.html"))
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "sheet.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert run(*DESIGN, "--epsilon", "2", "--out", str(tmp_path / "sheet.html")).exit_code == 0
+    assert (tmp_path / "sheet.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_something_else_in_the_sheets_place_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.html").write_text("years of work")
+    for place in (tmp_path / "thesis.html", tmp_path):
+        done = run(*DESIGN, "--epsilon", "2", "--out", str(place))
+        assert done.exit_code == 2
+        assert "not a sheet" in " ".join(done.stderr.split())
+    assert (tmp_path / "thesis.html").read_text() == "years of work"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`whitelie plan`: what privacy costs, as a table, as JSON, or as a sheet to hand on."""
 
 import json
+import tempfile
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from whitelie.channel import RandomizedResponse
     from whitelie.planning import Option, Plan, Time
     from whitelie.policy import Policy
+
+
+SHEET = b'<meta name="generator" content="whitelie plan">'
 
 
 @refusing
@@ -72,8 +76,8 @@ def plan(  # noqa: PLR0913, PLR0917 (one parameter per option)
     """Say what privacy costs, before it is spent: days until you know, and rewards lost."""
     from whitelie.planning import plan as make_plan  # noqa: PLC0415
 
-    if out is not None and not out.parent.is_dir():
-        raise InvalidInput("out", str(out), f"there is no folder {str(out.parent)!r}")
+    if out is not None:
+        _check_place(out)
     found = make_plan(
         arms=arms,
         rate=rate,
@@ -100,6 +104,20 @@ def plan(  # noqa: PLR0913, PLR0917 (one parameter per option)
 
         out.write_text(sheet(found), encoding="utf-8")
         typer.echo(f"wrote {out}", err=True)
+
+
+def _check_place(out: Path) -> None:
+    """Refuse a place that cannot be written, or holds something else than a sheet, before work."""
+    if not out.parent.is_dir():
+        raise InvalidInput("out", str(out), f"there is no folder {str(out.parent)!r}")
+    if out.exists() and not (out.is_file() and SHEET in out.read_bytes()):
+        reason = "this is not a sheet of whitelie plan; move it away, or choose another --out"
+        raise InvalidInput("out", str(out), reason)
+    try:
+        tempfile.TemporaryFile(dir=out.parent).close()
+    except OSError as error:
+        reason = f"this folder cannot be written to ({error.strerror})"
+        raise InvalidInput("out", str(out), reason) from error
 
 
 def _numbers(field: str, text: str) -> list[float]:
