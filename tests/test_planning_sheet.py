@@ -220,7 +220,7 @@ def test_beyond_the_year_is_said_and_infinite_epsilons_are_named(hard: Plan, usu
     assert "> 365" in [label.get_text() for label in axes.get_yticklabels()]
     page = words(sheet(hard))
     assert "Arrows: not within the year." in page
-    assert "Not on the axis, since ε = ∞: “Yes” is truthful with probability 100 %" in page
+    assert "Not on the axis, since ε = ∞: A “yes” is truthful with probability 100 %" in page
     assert "Not on the axis" not in words(sheet(usual))
 
 

@@ -52,19 +52,20 @@ class Mechanism:
         """How truthful an answer is, in words."""
         zero, one = percent(self.channel.p00, 0), percent(self.channel.p11, 0)
         if zero == one:
-            return f"each answer is truthful with probability {one}"
-        return f'a "yes" is reported truthfully with probability {one}, a "no" with {zero}'
+            return f"truthful with probability {one}"
+        return f"a “yes” is truthful with probability {one}, a “no” with {zero}"
 
     @property
     def belief(self) -> str:
-        """What a single answer can reveal, in words; the factor is rounded up."""
+        """What a single answer does, in words; the factor is rounded up."""
         if self.belief_factor == math.inf:
-            return "a single answer can prove the truth"
+            return "can prove the truth"
         factor = float(composition.rounded_up(self.belief_factor, 3))
-        return f"a single answer moves anyone's belief by at most a factor {factor:,.10g}"
+        return f"moves anyone's belief by at most a factor {factor:,.10g}"
 
     def __str__(self) -> str:
-        return f"{self.truth}; {self.belief}"
+        subject = "each answer is " if self.truth.startswith("truthful") else ""
+        return f"{subject}{self.truth}; a single answer {self.belief}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; None is infinite."""

@@ -393,8 +393,8 @@ def reveals(mechanism: Mechanism) -> str:
 
     >>> from whitelie.channel import RandomizedResponse
     >>> print(reveals(Mechanism(RandomizedResponse.from_epsilon(8), 1.0)))
-    Each answer is truthful with probability 99.966 %
-    a single answer moves anyone's belief by at most a factor 2,990
+    Truthful with probability 99.966 %
+    moves anyone's belief by at most a factor 2,990
     """
     return f"{mechanism.truth[0].upper()}{mechanism.truth[1:]}\n{mechanism.belief}"
 
