@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from whitelie.paper import record, runs, settings, tables
+from whitelie.paper import claims, record, runs, settings, tables
 from whitelie.paper.report import Table
 from whitelie.paper.reproduction import describe
 from whitelie.paper.runs import Run, Scale
@@ -57,6 +57,11 @@ def test_the_record_has_every_policy_problem_and_epsilon_of_the_settings() -> No
     assert [row[0] for row in kept(tables.SURVEY).rows] == labels
 
 
+def test_the_recorded_verdicts_are_of_the_rules_of_today() -> None:
+    rows = kept("Verdicts").rows
+    assert [row[:2] for row in rows] == [(rule.says, rule.where) for rule in claims.RULES]
+
+
 SCALE = Scale()
 MAIN, FIRST, SECOND = settings.SCENARIOS[:3]
 
@@ -76,6 +81,7 @@ MAIN, FIRST, SECOND = settings.SCENARIOS[:3]
         ),
         (tables.EXPLORATION, SECOND.title, runs.exploration(SECOND, SCALE), "kl-UCB-CF, c = 0"),
         (tables.SURVEY, "regret", runs.survey(SCALE), "TS-CF"),
+        (tables.AGAINST_EPSILON, FIRST.title, runs.private(FIRST, SCALE, 8.0), "TS-CF"),
     ],
 )
 def test_the_recorded_numbers_are_computed_today(
@@ -90,7 +96,8 @@ def test_the_recorded_numbers_are_computed_today(
     )
     (entry,) = tables.final_regrets(title, column, found)
     table = kept(title)
-    row = next(row for row in table.rows if row[0] == policy)
+    name = f"{policy}, ε = 8" if title == tables.AGAINST_EPSILON else policy
+    row = next(row for row in table.rows if row[0] == name)
     assert row[table.columns.index(column)] == entry.text
 
 

@@ -37,6 +37,7 @@ class Said:
     verdict: str
     why: str
     findings: tuple[Measured, ...]
+    ours: bool = False
 
 
 @cache

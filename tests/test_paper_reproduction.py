@@ -159,6 +159,20 @@ def test_an_interrupted_reproduction_goes_on(tmp_path: Path) -> None:
     assert (folder / "report.html").exists()
 
 
+def test_damaged_times_do_no_harm(tmp_path: Path) -> None:
+    some = Reproduction(tmp_path / "out", SMALL, ("2b",))
+    some.run(ONE_THREAD)
+    (tmp_path / "out" / "runs" / "times.json").write_text("")
+    some.run(ONE_THREAD)
+
+
+def test_a_partial_report_says_so(tmp_path: Path) -> None:
+    report = Reproduction(tmp_path / "out", SMALL, ("2b", "index")).run(ONE_THREAD)
+    assert report.scale.startswith("only 2b, index; ")
+    told = json.loads((tmp_path / "out" / "claims.json").read_text(), parse_constant=pytest.fail)
+    assert told["pictures"] == ["2b", "index"]
+
+
 def refused(*arguments: str) -> str:
     done = CliRunner().invoke(app, ["reproduce", *arguments])
     assert done.exit_code == 2, done.output
@@ -204,5 +218,6 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
 def test_too_few_replicates_and_too_short_a_horizon_are_refused() -> None:
     assert "two replicates" in refused("--replicates", "1")
     assert "decades" in refused("--horizon", "100")
+    assert "plenty" in refused("--replicates", "99999999999")
     with pytest.raises(InvalidInput):
         Scale(replicates=0)

@@ -60,7 +60,11 @@ class Store:
         """Keep the pulls of consecutive replicates from `start` on."""
         name = f"{cell}-{fingerprint(policy)}-{start}-{start + len(pulls)}.npy"
         with _whole_file(self._chunks) as file:
-            np.save(file, pulls)
+            try:
+                np.save(file, pulls)
+            except OSError:
+                Path(file.name).unlink()
+                raise
         Path(file.name).replace(self._chunks / name)
 
     def chunks(self, cell: int, policy: Any) -> Iterator[tuple[int, Array]]:

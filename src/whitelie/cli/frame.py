@@ -63,7 +63,7 @@ def interruptible(store: Path | None) -> Iterator[None]:
     except KeyboardInterrupt:
         if store is None:
             stop("interrupted; nothing was kept: with --store DIR a second run goes on", 130)
-        stop("interrupted; run the same command again to go on from the store", 130)
+        stop(f"interrupted; run the same command again to go on from {store}", 130)
 
 
 def stop(message: str, code: int) -> NoReturn:

@@ -51,7 +51,10 @@ def reproduce(  # noqa: PLR0913, PLR0917 (one parameter per option)
         replicates=usual if replicates is None else replicates,
     )
     folder = out or Path("reproduction-quick" if quick else "reproduction")
-    pictures = tuple(name.strip() for name in only.split(",")) if only is not None else ALL
+    pictures = ALL
+    if only is not None:
+        named = [name.strip().lower() for name in only.split(",")]
+        pictures = tuple(dict.fromkeys(name for name in named if name)) or (only,)
     asked = Reproduction(folder, scale, pictures)
     with interruptible(folder), cluster(scheduler) as (executor, threads):
         report = asked.run(Workers(jobs or threads, executor, progress=True))
@@ -65,7 +68,7 @@ def _print_claims(claims: "Sequence[Claim]") -> None:
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=SIMPLE_HEAD)
-    table.add_column("what the paper says", overflow="fold")
+    table.add_column("statement", overflow="fold")
     table.add_column("verdict", overflow="fold", min_width=14)
     for claim in claims:
         table.add_row(claim.says, claim.verdict)

@@ -1,23 +1,25 @@
 """What the paper says of its experiments, each statement checked by a rule on the numbers.
 
-A rule measures quantities with intervals and says of each whether the statement holds for it:
-yes if the whole interval says so, no if the whole interval says the opposite, else it is open. If
-all hold, the statement is reproduced; if all fail, it is not; anything between is a caveat. The
-intervals of one finding hold together at 95 % (Bonferroni).
+A rule measures quantities with intervals. The statement holds for a quantity if the whole interval
+says so, fails if the whole interval says the opposite, and is open otherwise; where it says
+nothing, as a bound above all that can be lost, the quantity does not count. A statement is
+reproduced if it holds for all quantities, reproduced with a caveat if it holds for more than it
+fails for, and not reproduced otherwise. The intervals of one statement hold together at 95 %
+(Bonferroni).
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
 from whitelie.bands import t_interval
-from whitelie.bounds import Form, local_privacy_bound, lower_constant
+from whitelie.bounds import Form, lower_constant, randomized_response_bound
 from whitelie.paper import settings
-from whitelie.paper.runs import decades
+from whitelie.paper.runs import decades, scenario_of
 from whitelie.problem import Problem
 from whitelie.result import Result
 
@@ -29,8 +31,8 @@ LINEAR = 8.0
 LOGARITHMIC = 3.0
 """A decade may add at most so many times what the one before added; √T adds 3.2 times."""
 
-FLAT = 0.5
-"""A plateau: regret falls with less than this power of epsilon. Corollary 3 has the power 2."""
+FLAT = 0.25
+"""A plateau: regret falls with less than this power of 1/epsilon. Corollary 3 has the power 2."""
 
 SATURATED = 0.8
 """Regret above this share of uniform play's is limited by the horizon."""
@@ -41,17 +43,31 @@ OPTIMAL = 0.25
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured quantity, its interval, and whether the statement holds for it (None: open)."""
+    """A measured quantity, its interval, and whether the statement holds for it (None: open).
+
+    `counts` is false where the statement says nothing. Numbers are None where there is none, as for
+    a ratio to nothing.
+    """
 
     of: str
-    value: float
-    lower: float
-    upper: float
+    value: float | None
+    lower: float | None
+    upper: float | None
     holds: bool | None
+    counts: bool = True
 
     def __str__(self) -> str:
+        if self.value is None or self.lower is None or self.upper is None:
+            return f"{self.of}: not defined"
         low, high = _short(self.lower), _short(self.upper)
         return f"{self.of}: {_short(self.value)} [{low}, {high}]"
+
+    @property
+    def mark(self) -> str:
+        """A sign where the statement fails, is open, or says nothing."""
+        if not self.counts:
+            return " –"
+        return {True: "", False: " ✗", None: " ?"}[self.holds]
 
 
 @dataclass(frozen=True)
@@ -64,18 +80,18 @@ class Finding:
 
     @property
     def measured(self) -> str:
-        """All measurements in words; those for which the statement fails or is open are marked."""
-        marks = {True: "", False: " ✗", None: " ?"}
-        return "; ".join(f"{each}{marks[each.holds]}" for each in self.measurements)
+        """All measurements in words: ✗ fails, ? is open, – says nothing."""
+        return "; ".join(f"{each}{each.mark}" for each in self.measurements)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, where it stands, what was found and what follows."""
+    """A statement, where it stands, what was found and what follows; `ours` are not the paper's."""
 
     id: str
     where: str
     says: str
+    ours: bool
     rule: str
     verdict: Verdict
     why: str
@@ -93,19 +109,26 @@ class Rule:
     rule: str
     measure: Callable[[Result], list[Measurement]]
     why: Mapping[Verdict, str]
+    ours: bool = False
 
     def examine(self, picture: str, result: Result) -> Finding:
         """Return what one picture's result says of the statement."""
         measurements = tuple(self.measure(result))
-        verdict = combined(each.holds for each in measurements)
-        return Finding(title_of(picture), measurements, verdict)
+        return Finding(problem_of(picture), measurements, combined(measurements))
 
     def conclude(self, findings: Sequence[Finding]) -> Claim:
         """Return the statement with its verdict over all findings."""
-        holds = [each.holds for finding in findings for each in finding.measurements]
-        verdict = combined(holds)
-        why = self.why[verdict]
-        return Claim(self.id, self.where, self.says, self.rule, verdict, why, tuple(findings))
+        every = [each for finding in findings for each in finding.measurements]
+        return Claim(
+            id=self.id,
+            where=self.where,
+            says=self.says,
+            ours=self.ours,
+            rule=self.rule,
+            verdict=combined(every),
+            why=f"{counted(every)} {self.why[combined(every)]}",
+            findings=tuple(findings),
+        )
 
 
 def examine(picture: str, result: Result) -> dict[str, Finding]:
@@ -124,22 +147,42 @@ def conclude(examined: Iterable[Mapping[str, Finding]]) -> list[Claim]:
     return claims
 
 
-def combined(holds: Iterable[bool | None]) -> Verdict:
-    """Return the verdict on a statement from whether it holds for each of its measurements.
+def combined(measurements: Iterable[Measurement]) -> Verdict:
+    """Return the verdict on a statement from its measurements.
 
-    >>> combined([True, True]), combined([True, None]), combined([False, False])
-    ('reproduced', 'reproduced with a caveat', 'not reproduced')
+    >>> yes, no, unclear = (Measurement("", 0, 0, 0, holds) for holds in (True, False, None))
+    >>> combined([yes, yes]), combined([yes, unclear]), combined([yes, no]), combined([unclear])
+    ('reproduced', 'reproduced with a caveat', 'not reproduced', 'not reproduced')
     """
-    kinds = set(holds)
-    if kinds == {True}:
+    holds = [each.holds for each in measurements if each.counts]
+    if holds.count(True) == len(holds) > 0:
         return "reproduced"
-    return "not reproduced" if kinds == {False} else "reproduced with a caveat"
+    if holds.count(True) > holds.count(False):
+        return "reproduced with a caveat"
+    return "not reproduced"
 
 
-def title_of(picture: str) -> str:
+def counted(measurements: Sequence[Measurement]) -> str:
+    """Return for how many measurements a statement holds, in words.
+
+    >>> counted([Measurement("", 0, 0, 0, True), Measurement("", 0, 0, 0, None)])
+    'Holds for 1 of 2 measurements, is open for 1.'
+    """
+    every = [each.holds for each in measurements if each.counts]
+    words = [f"Holds for {every.count(True)} of {len(every)} measurements"]
+    for word, holds in (("fails for", False), ("is open for", None)):
+        if holds in every:
+            words.append(f"{word} {every.count(holds)}")
+    silent = len(measurements) - len(every)
+    if silent:
+        words.append(f"and says nothing on {silent} more")
+    return ", ".join(words) + "."
+
+
+def problem_of(picture: str) -> str:
     """Return the name of the problem that a picture shows."""
     if picture in settings.PANELS:
-        return settings.SCENARIOS[int(picture[0]) - 1].title
+        return scenario_of(picture).title
     return f"{settings.ASYMPTOTIC_SCENARIO.title}, ε = {settings.ASYMPTOTIC_EPSILON:g}"
 
 
@@ -219,14 +262,18 @@ def plateau(result: Result, low: float, high: float) -> dict[str, xr.DataArray]:
 
 
 def low_plateau(result: Result) -> list[Measurement]:
-    """The power of the fall from the smallest epsilon to the next; open where play is uniform."""
+    """The power of the fall from the smallest epsilon to the next, unless play is uniform there."""
     powers = plateau(result, *settings.EPSILONS[:2])
     found = _judged(powers, powers.values(), most=FLAT)
     uniform = uniform_play(result.problems[0], result.horizon)
     return [
-        _open_if(each, _last(result, each.of)[0].mean() > SATURATED * uniform and each.holds)
+        replace(each, counts=not (each.holds and _saturated(result, each.of, uniform)))
         for each in found
     ]
+
+
+def _saturated(result: Result, policy: str, uniform: float) -> bool:
+    return bool(_last(result, policy)[0].mean() > SATURATED * uniform)
 
 
 def high_plateau(result: Result) -> list[Measurement]:
@@ -236,19 +283,19 @@ def high_plateau(result: Result) -> list[Measurement]:
 
 
 def share_of_bound(form: Form) -> Callable[[Result], list[Measurement]]:
-    """Regret over Corollary 3's bound; open where the bound is above what any policy can lose."""
+    """Regret over Corollary 3's bound, which says nothing above what any policy can lose."""
 
     def measure(result: Result) -> list[Measurement]:
         problem, horizon = result.problems[0], result.horizon
         worst = max(problem.gaps) * horizon
         shares, vacuous = {}, []
         for name in _labels(settings.AGAINST_EPSILON):
-            for epsilon in settings.EPSILONS:
-                bound = local_privacy_bound(problem, epsilon, horizon, form=form)
+            for epsilon, private in zip(settings.EPSILONS, result.problems, strict=True):
+                bound = randomized_response_bound(private, float(horizon), form=form)
                 shares[f"{name}, ε {epsilon:g}"] = _last(result, name).sel(epsilon=epsilon) / bound
                 vacuous.append(bound >= worst)
         found = _judged(shares, shares.values(), most=1)
-        return [_open_if(each, none) for each, none in zip(found, vacuous, strict=True)]
+        return [replace(each, counts=not none) for each, none in zip(found, vacuous, strict=True)]
 
     return measure
 
@@ -266,15 +313,20 @@ def local_excess(public: str) -> Callable[[Result], list[Measurement]]:
     return measure
 
 
-def slope(result: Result) -> list[Measurement]:
-    """The last decade's slope against ln T, over Theorem 1's constant."""
+def slopes(result: Result) -> dict[str, xr.DataArray]:
+    """Return each policy's slope against ln T over the last decade, over Theorem 1's constant."""
     _, tenth, last = decades(result.horizon)
-    unit = math.log(10) * lower_constant(result.problem)
-    slopes = {
+    unit = math.log(last / tenth) * lower_constant(result.problem)
+    return {
         name: (_at(result, name, last) - _at(result, name, tenth)) / unit
-        for name in settings.OPTIMALITY
+        for name in result.policies
     }
-    return _judged(slopes, slopes.values(), least=1 - OPTIMAL, most=1 + OPTIMAL)
+
+
+def slope(result: Result) -> list[Measurement]:
+    """The slopes of the policies that the theorems are about."""
+    found = {name: slopes(result)[name] for name in ("kl-UCB-CF", "TS-CF")}
+    return _judged(found, found.values(), least=1 - OPTIMAL, most=1 + OPTIMAL)
 
 
 def uniform_play(problem: Problem, horizon: int) -> float:
@@ -295,12 +347,12 @@ RULES = (
         rule=f"R(T)/R(T/10) of naive kl-UCB, UCB1 and TS is at least {LINEAR:g}: linear regret",
         measure=linear_growth,
         why={
-            "reproduced": "The regret of every naive policy grows linearly: they settle on arms "
-            "that look best through the noise. In scenario 1 the two arms look exactly alike "
-            "(mean feedback .58), so that naive policies choose blindly.",
-            "reproduced with a caveat": "The regret of naive policies grows linearly, but not "
-            "for all of them, or too few replicates were run to tell.",
-            "not reproduced": "The regret of no naive policy grows linearly.",
+            "reproduced": "Naive policies settle on arms that look best through the noise. In "
+            "scenario 1 the two arms look exactly alike (mean feedback .58), and they choose "
+            "blindly.",
+            "reproduced with a caveat": "Naive policies settle on arms that look best through the "
+            "noise; see the exceptions.",
+            "not reproduced": "This does not show linear regret.",
         },
     ),
     Rule(
@@ -312,12 +364,12 @@ RULES = (
         f"{LOGARITHMIC:g} times what the decade before added (linear regret adds 10 times)",
         measure=logarithmic_growth,
         why={
-            "reproduced": "Each decade of time adds about as much as the one before.",
-            "reproduced with a caveat": "No curve is near linear, but on some problems the last "
-            "decade adds more, or the interval leaves it open. kl-UCB-CF and UCB-CF first pull the "
-            "noisiest arm, which is the best, and so begin to lose late; single runs of TS-CF "
-            "lose much after a bad start, so that its mean is known less well.",
-            "not reproduced": "Every decade of time adds several times what the one before added.",
+            "reproduced": "Each decade of time adds about as much as the one before, or less.",
+            "reproduced with a caveat": "Linear regret would add 10 times, √T 3.2 times: within "
+            "this horizon the exceptions cannot be told from √T. kl-UCB-CF and UCB-CF first pull "
+            "the noisiest arm, which is the best, and so begin to lose late; the long run below "
+            "shows the logarithm.",
+            "not reproduced": "This does not show logarithmic regret.",
         },
     ),
     Rule(
@@ -328,10 +380,10 @@ RULES = (
         rule="at T, WR's regret minus that of the corrected policy of the same rule is above 0",
         measure=wrapped_excess,
         why={
-            "reproduced": "WRAPPER finds the best arm, but pays for treating a wide range of "
-            "inverted bits as if it were a reward's own. UCB-CF and WR(UCB1) are compared too.",
-            "reproduced with a caveat": "WRAPPER is worse in most comparisons, not in all.",
-            "not reproduced": "WRAPPER is nowhere worse.",
+            "reproduced": "WRAPPER finds the best arm, but pays for treating the wide range of "
+            "inverted bits as if it were a reward's own.",
+            "reproduced with a caveat": "Mostly so; see the exceptions.",
+            "not reproduced": "This does not show WRAPPER to be worse.",
         },
     ),
     Rule(
@@ -342,9 +394,10 @@ RULES = (
         rule="at T, naive regret minus that of the corrected policy of the same rule is above 0",
         measure=naive_excess,
         why={
-            "reproduced": "By one to three orders of magnitude.",
-            "reproduced with a caveat": "Naive policies are worse in most comparisons, not in all.",
-            "not reproduced": "Naive policies are nowhere worse.",
+            "reproduced": "Ignoring the corruption costs more than correcting for it, for every "
+            "rule on every problem.",
+            "reproduced with a caveat": "Mostly so; see the exceptions.",
+            "not reproduced": "This does not show naive policies to be worse.",
         },
     ),
     Rule(
@@ -356,8 +409,9 @@ RULES = (
         measure=widening,
         why={
             "reproduced": "All differences are still growing at T.",
-            "reproduced with a caveat": "Most differences are still growing at T, not all surely.",
-            "not reproduced": "No difference grows.",
+            "reproduced with a caveat": "Most differences are still growing at T; see the "
+            "exceptions.",
+            "not reproduced": "This does not show growing differences.",
         },
     ),
     Rule(
@@ -368,10 +422,10 @@ RULES = (
         rule="regret at each ε minus regret at the next larger one is above 0",
         measure=fall,
         why={
-            "reproduced": "At every step, in every problem.",
-            "reproduced with a caveat": "It falls from step to step; where the interval leaves it "
-            "open, the step is small: there is hardly any noise left to lose.",
-            "not reproduced": "Regret does not fall anywhere.",
+            "reproduced": "At every step, for both policies.",
+            "reproduced with a caveat": "Mostly so; where a step is open, the interval is wider "
+            "than the step.",
+            "not reproduced": "This does not show a fall.",
         },
     ),
     Rule(
@@ -380,15 +434,15 @@ RULES = (
         says="For ε < 1/4 the regret tends to plateau, as a change in ε changes privacy little.",
         pictures=_panels("b"),
         rule=f"from ε = 1/8 to 1/4 regret falls with a power of 1/ε below {FLAT:g} (theory: 2); "
-        f"open if regret is above {SATURATED:.0%} of uniform play's, the most a horizon allows",
+        f"regret above {SATURATED:.0%} of uniform play's is the horizon's and does not count",
         measure=low_plateau,
         why={
             "reproduced": "Regret is flat at small ε, away from what the horizon allows.",
-            "reproduced with a caveat": "Where there is a plateau it is the horizon's: at ε = 1/8 "
-            "the policies still play almost uniformly at T, and regret cannot exceed that. It is "
-            "no property of privacy: the constant of ln T goes on growing as 1/ε², and problems "
-            "that can be learned within the horizon show no plateau.",
-            "not reproduced": "Regret goes on falling with ε at the low end; there is no plateau.",
+            "reproduced with a caveat": "Regret is flat at small ε in most cases, away from what "
+            "the horizon allows.",
+            "not reproduced": "Regret goes on falling with ε, as the constant of ln T grows like "
+            "1/ε². Where it is flat, policies still play almost uniformly at T and cannot lose "
+            "more (marked –): that is the horizon, not privacy.",
         },
     ),
     Rule(
@@ -401,9 +455,8 @@ RULES = (
         why={
             "reproduced": "This plateau is real: at ε = 4 an answer is truthful with probability "
             ".982, and more truth can hardly help.",
-            "reproduced with a caveat": "Regret flattens, but not for all policies and problems, "
-            "or too few replicates were run to tell.",
-            "not reproduced": "Regret is still falling steeply.",
+            "reproduced with a caveat": "Mostly so; see the exceptions.",
+            "not reproduced": "This does not show a plateau.",
         },
     ),
     Rule(
@@ -411,30 +464,30 @@ RULES = (
         where="section 6.2, Corollary 3",
         says="The regret lies below the upper bound UB (2·ln T/(Δ·slope²), as printed).",
         pictures=_panels("b"),
-        rule="regret over the bound is below 1; open where the bound exceeds Δ·T, what the worst "
-        "arm alone would cost",
+        rule="regret over the bound is below 1; a bound above Δ·T, what the worst arm alone would "
+        "cost, does not count",
         measure=share_of_bound("printed"),
         why={
-            "reproduced": "Everywhere, with room to spare.",
-            "reproduced with a caveat": "It is never above the bound; but at small ε the printed "
-            "bound exceeds what any policy can lose, and says nothing.",
-            "not reproduced": "Regret exceeds the bound.",
+            "reproduced": "At small ε the printed bound can exceed what any policy can lose, and "
+            "says nothing there (marked –).",
+            "reproduced with a caveat": "Mostly so; see the exceptions.",
+            "not reproduced": "This does not show regret below the bound.",
         },
     ),
     Rule(
         id="below-tight-bound",
-        where="Corollary 3, with the constant that Pinsker's inequality gives",
-        says="(Ours.) Pinsker's inequality gives ln T/(2·Δ·slope²), a quarter of what is printed.",
+        where="whitelie's reading of Corollary 3",
+        says="The regret lies below ln T/(2·Δ·slope²), what Pinsker's inequality gives.",
         pictures=_panels("b"),
         rule="as for the printed bound",
         measure=share_of_bound("tight"),
         why={
-            "reproduced": "Regret is below the tight leading term too.",
-            "reproduced with a caveat": "Regret is below the tight leading term nearly everywhere; "
-            "where it is not, or is open, remember that terms of lower order are left out of it, "
-            "and that at small ε it exceeds what any policy can lose.",
-            "not reproduced": "Regret exceeds the tight leading term.",
+            "reproduced": "The leading term alone is above the measured regret.",
+            "reproduced with a caveat": "The leading term leaves out terms of lower order, of "
+            "which kl-UCB-CF has a large one, 3·ln ln T.",
+            "not reproduced": "This does not show regret below the leading term.",
         },
+        ours=True,
     ),
     Rule(
         id="global-lower",
@@ -446,26 +499,27 @@ RULES = (
         measure=local_excess("DP-UCB-INT"),
         why={
             "reproduced": "DP-UCB-INT, which sees true rewards, loses less.",
-            "reproduced with a caveat": "DP-UCB-INT, which sees true rewards, loses less in some "
-            "comparisons only, or too few replicates were run to tell.",
-            "not reproduced": "DP-UCB-INT, though it sees true rewards, loses more than the local "
-            "algorithms, which see randomised answers: now and then its noise hides the best arm "
-            "for the whole run. Its true guarantee is far weaker than its input ε = 1 suggests.",
+            "reproduced with a caveat": "DP-UCB-INT, which sees true rewards, loses less in most "
+            "comparisons.",
+            "not reproduced": "DP-UCB-INT sees true rewards, yet now and then its noise hides the "
+            "best arm for a whole run. And its true guarantee is far weaker than its input ε = 1 "
+            "suggests: see the labels.",
         },
     ),
     Rule(
         id="global-calibrated-lower",
-        where="section 6.3, with a total privacy of ε = 1",
-        says="(Ours.) DP-UCB-INT, calibrated so that its total is ε = 1, has lower regret.",
+        where="whitelie's reading of section 6.3",
+        says="DP-UCB-INT, calibrated so that its total is ε = 1, has lower regret.",
         pictures=_panels("c"),
         rule="as for DP-UCB-INT as published",
         measure=local_excess("DP-UCB-INT, calibrated"),
         why={
-            "reproduced": "Seeing true rewards pays: it loses less than both local algorithms.",
-            "reproduced with a caveat": "Neither side wins everywhere: it depends on the problem, "
-            "and on which local algorithm is compared.",
-            "not reproduced": "It loses more than both local algorithms.",
+            "reproduced": "Seeing true rewards pays.",
+            "reproduced with a caveat": "Seeing true rewards pays in most comparisons.",
+            "not reproduced": "Seeing true rewards does not make up for releasing an index so "
+            "seldom: see which local algorithm loses more, and where.",
         },
+        ours=True,
     ),
     Rule(
         id="optimality",
@@ -477,11 +531,11 @@ RULES = (
         f"{OPTIMAL:.0%} of 1",
         measure=slope,
         why={
-            "reproduced": "The slope has come near the constant. The c·ln ln T of kl-UCB-CF "
-            "vanishes slowly against ln T.",
-            "reproduced with a caveat": "The slope comes near the constant, but not as near for "
-            "all: with Theorem 2's c = 3 the term c·ln ln T vanishes slowly against ln T.",
-            "not reproduced": "The slope is far from the constant even after so long a time.",
+            "reproduced": "The slope has come near the constant.",
+            "reproduced with a caveat": "The slope comes near the constant; with Theorem 2's c = 3 "
+            "the term c·ln ln T vanishes slowly against ln T.",
+            "not reproduced": "The slope is not within that distance yet. With Theorem 2's c = 3 "
+            "the term c·ln ln T vanishes slowly against ln T; c = 0 and TS-CF are in the table.",
         },
     ),
 )
@@ -508,7 +562,8 @@ def _ratio(above: xr.DataArray, below: xr.DataArray) -> xr.DataArray:
 def _log_ratio(above: xr.DataArray, below: xr.DataArray) -> xr.DataArray:
     """Return replicates whose mean and spread are those of the log of the ratio of means."""
     top, bottom = above.mean("replicate"), below.mean("replicate")
-    return math.log(top / bottom) + above / top - below / bottom
+    log_ratio: xr.DataArray = xr.ufuncs.log(top) - xr.ufuncs.log(bottom)
+    return log_ratio + above / top - below / bottom
 
 
 def _judged(
@@ -520,10 +575,14 @@ def _judged(
 ) -> list[Measurement]:
     """Return the means with intervals; a statement holds for those between least and most."""
     every = dict(zip(names, replicates, strict=True))
+    statements = len(every) * len(settings.SCENARIOS)
     judged = []
     for name, values in every.items():
-        found = t_interval(values, statements=len(every))
+        found = t_interval(values, statements=statements)
         value, lower, upper = (float(found[key]) for key in ("mean", "lower", "upper"))
+        if not math.isfinite(value + lower + upper):
+            judged.append(Measurement(name, None, None, None, None))
+            continue
         holds = None
         if lower >= least and upper <= most:
             holds = True
@@ -531,12 +590,6 @@ def _judged(
             holds = False
         judged.append(Measurement(name, value, lower, upper, holds))
     return judged
-
-
-def _open_if(measurement: Measurement, condition: Any) -> Measurement:
-    if not bool(condition):
-        return measurement
-    return Measurement(**{**vars(measurement), "holds": None})
 
 
 def _short(value: float) -> str:

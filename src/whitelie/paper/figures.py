@@ -32,6 +32,7 @@ from whitelie.figure import (
     ink,
     looks,
 )
+from whitelie.paper.claims import uniform_play
 from whitelie.paper.settings import NOT_IN_THE_PAPERS_FIGURES, Scenario
 from whitelie.policy import DPUCBInt, policy_from_dict
 from whitelie.problem import Problem
@@ -69,7 +70,7 @@ def against_epsilon(result: Result, scenario: Scenario) -> Figure:
     theory: Theory = {
         "Corollary 3\nas printed": _printed,
         "Corollary 3\ntight": randomized_response_bound,
-        "uniform play": _uniform,
+        "uniform play": uniform_play,
     }
     panel = Panel(bands="pointwise", theory=theory, scale="log")
     last = Result(result.dataset.isel(time=[-1]))
@@ -234,10 +235,6 @@ def _settled(result: Result) -> xr.DataArray:
 
 def _printed(problem: Problem, horizon: Any) -> Any:
     return randomized_response_bound(problem, horizon, form="printed")
-
-
-def _uniform(problem: Problem, horizon: Any) -> Any:
-    return np.mean(problem.gaps) * horizon
 
 
 def _constant(problem: Problem, horizon: Any) -> Any:

@@ -39,12 +39,12 @@ CAPTIONS = {
     "index": "kl-UCB's index is the largest mean that the data do not contradict within the budget "
     "f(t)/N. kl-UCB-CF finds that end on the scale of feedback and reads it back through g.",
     "optimality": "Beyond the paper: regret divided by ln t in scenario 4 at ε = 2, for a hundred "
-    "times the paper's horizon. An optimal policy tends to Theorem 1's constant.",
+    "times the horizon of the panels. An optimal policy tends to Theorem 1's constant.",
     "exploration": "Beyond the paper: the exploration of Theorem 2, f(t) = ln t + 3·ln ln t, "
-    "beside ln t alone, which is common in practice, in the setting of panels a.",
-    "survey": "Beyond the paper: 710 students, five questions, each with its own randomising "
-    "design. The share of choices that go to the question with most true yeses. Nobody "
-    "here added the noise; the naive policies follow it to a wrong question.",
+    "beside ln t alone (hollow marks), which is common in practice, in the setting of panels a.",
+    "survey": "Beyond the paper: five sensitive questions, each with its own randomising design, "
+    "resampled from the 710 answers to each. The share of choices that go to the question whose "
+    "rate of yeses, corrected for the design, is the largest.",
 }
 
 

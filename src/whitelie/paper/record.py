@@ -13,7 +13,8 @@ def record(report: Report) -> str:
     """Return verdicts, tables, settings, times and provenance."""
     parts = ["# The paper, reproduced: the record of a run", INTRODUCTION, f"{report.scale}."]
     parts += ["## Summary", *report.summary] if report.summary else []
-    for table in (_verdicts(report), *report.tables, problems(), report.times, _made(report)):
+    verdicts = [_verdicts(report)] if report.claims else []
+    for table in (*verdicts, *report.tables, problems(), report.times, _made(report)):
         parts += [f"## {table.title}", table.note, markdown(table)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -47,8 +48,11 @@ def problems() -> Table:
 
 
 def _verdicts(report: Report) -> Table:
-    rows = tuple((claim.says, claim.where, claim.verdict) for claim in report.claims)
-    return Table("Verdicts", ("what the paper says", "where", "verdict"), rows)
+    rows = tuple(
+        (claim.says, claim.where, claim.verdict, claim.why.partition(".")[0])
+        for claim in report.claims
+    )
+    return Table("Verdicts", ("statement", "where", "verdict", "measured"), rows)
 
 
 def _made(report: Report) -> Table:

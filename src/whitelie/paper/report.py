@@ -45,6 +45,10 @@ class Claim(Protocol):
         """The claim in a sentence."""
 
     @property
+    def ours(self) -> bool:
+        """Whether it is not a statement of the paper."""
+
+    @property
     def rule(self) -> str:
         """What decides, in words."""
 
@@ -87,8 +91,8 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many claims got each verdict."""
-        verdicts = [claim.verdict for claim in self.claims]
+        """How many of the paper's statements got each verdict."""
+        verdicts = [claim.verdict for claim in self.claims if not claim.ours]
         return {verdict: verdicts.count(verdict) for verdict in SYMBOLS}
 
 

@@ -6,7 +6,8 @@ Runs of one problem share a store, whatever the policies: what two pictures need
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from whitelie.simulation import Finished, Line, Work, Workers
 from whitelie.store import Store
 
 CHECKPOINTS = 180
+WRITE_EVERY_SECONDS = 2.0
+MOST_REPLICATES = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +40,12 @@ class Scale:
     def __post_init__(self) -> None:
         most = (2**31 - 1) // settings.LONGER
         reason = f"claims compare decades of time: give from 1,000 to {most:,} steps"
-        if not 1_000 <= whole_number("horizon", self.horizon, least=1) <= most:
+        if not 1_000 <= whole_number("horizon", self.horizon) <= most:
             raise InvalidInput("horizon", self.horizon, reason)
-        if whole_number("replicates", self.replicates, least=1) < 2:
-            reason = "an interval needs two replicates at least"
+        if not 2 <= whole_number("replicates", self.replicates) <= MOST_REPLICATES:
+            reason = (
+                f"an interval needs two replicates at least, and {MOST_REPLICATES:,} are plenty"
+            )
             raise InvalidInput("replicates", self.replicates, reason)
 
     @property
@@ -129,12 +134,53 @@ def scenario_of(panel: str) -> Scenario:
     return SCENARIOS[int(panel[0]) - 1]
 
 
+class Times:
+    """How many seconds things took so far, kept in a file that is never far behind."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._written = 0.0
+        with suppress(OSError, ValueError):
+            self._seconds.update(json.loads(path.read_text()))
+
+    def add(self, name: str, seconds: float) -> None:
+        """Add seconds to a name; the file follows every few seconds."""
+        self._seconds[name] += seconds
+        if time.monotonic() - self._written > WRITE_EVERY_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """Bring the file up to date, whole or not at all."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self._path.with_name(f".{self._path.name}")
+        unfinished.write_text(json.dumps(self._seconds, indent=1))
+        unfinished.replace(self._path)
+        self._written = time.monotonic()
+
+    @contextmanager
+    def clock(self, name: str) -> Iterator[None]:
+        """Add what passes on the wall's clock."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add(name, time.monotonic() - start)
+            self.write()
+
+    def total(self, mark: str) -> float | None:
+        """Return the seconds of all names that contain a mark, or None if there are none."""
+        found = [seconds for name, seconds in self._seconds.items() if mark in name]
+        return sum(found) if found else None
+
+
 class Runs:
     """The runs of one reproduction, in stores under a folder."""
 
     def __init__(self, folder: Path, scale: Scale) -> None:
         self._folder = folder
         self._scale = scale
+        self.times = Times(folder / "times.json")
 
     def fill(self, pictures: Iterable[str], workers: Workers) -> None:
         """Simulate what the pictures need and the stores do not have yet."""
@@ -145,25 +191,14 @@ class Runs:
             work = self._work(run)
             stores[id(work)] = run.store, work.open(self._folder / run.store)
             lines += work.missing_lines(stores[id(work)][1])
-        if not lines:
-            return
-        seconds, start = defaultdict(float, self.seconds()), time.monotonic()
 
         def keep(finished: Finished) -> None:
             work = finished.line.work
             name, store = stores[id(work)]
             work.save(store, finished)
-            seconds[name] += finished.seconds
+            self.times.add(name, finished.seconds)
 
-        try:
-            workers.do(lines, keep)
-        finally:
-            seconds["wall clock"] += time.monotonic() - start
-            self._times.write_text(json.dumps(seconds, indent=1))
-
-    def seconds(self) -> dict[str, float]:
-        """Return how many seconds of one core each store took so far, and by the clock."""
-        return json.loads(self._times.read_text()) if self._times.exists() else {}
+        workers.do(lines, keep)
 
     def result(self, run: Run) -> Result:
         """Return the result of a run whose store is filled."""
@@ -173,10 +208,6 @@ class Runs:
         """Return panel b: the results at the seven levels of privacy."""
         points = [private(scenario, self._scale, epsilon) for epsilon in settings.EPSILONS]
         return Result.stack([self.result(run) for run in points], "epsilon", settings.EPSILONS)
-
-    @property
-    def _times(self) -> Path:
-        return self._folder / "times.json"
 
     def _work(self, run: Run) -> Work:
         cell = (run.problem, run.policies)

@@ -31,30 +31,32 @@ def sentences(claims: Sequence[Claim], found: Sequence[Table]) -> tuple[str, ...
         regret = _column(by_title[tables.LOCAL_AND_GLOBAL], main)
         told.append(
             "Local or global privacy: at ε = 1 DP-UCB-INT, which sees the true rewards, loses "
-            f"{regret['DP-UCB-INT']} as published and {regret['DP-UCB-INT, calibrated']} "
-            f"calibrated; kl-UCB-CF loses {regret['kl-UCB-CF']} and TS-CF {regret['TS-CF']}."
+            f"{regret['DP-UCB-INT']} with this input and {regret['DP-UCB-INT, calibrated']} "
+            f"calibrated to this total; kl-UCB-CF loses {regret['kl-UCB-CF']} and TS-CF "
+            f"{regret['TS-CF']}."
         )
     if tables.OPTIMALITY in by_title:
         slope = _column(by_title[tables.OPTIMALITY], "slope")
         told.append(
-            "Run a hundred times longer than in the paper, regret grows per unit of ln T by "
+            "Run a hundred times longer, regret grows per unit of ln T by "
             f"{slope['kl-UCB-CF']} (kl-UCB-CF) and {slope['TS-CF']} (TS-CF) times the least "
             "that is possible."
         )
     if tables.SURVEY in by_title:
         share = _column(by_title[tables.SURVEY], "right question")
         told.append(
-            f"On a real survey TS-CF gives {share['TS-CF']} of its choices to the right question, "
-            f"and TS, which takes answers for the truth, {share['TS']}."
+            f"Resampling a real survey, TS-CF gives {share['TS-CF']} of its choices to the right "
+            f"question, and TS, which takes answers for the truth, {share['TS']}."
         )
     return tuple(told)
 
 
 def _verdicts(claims: Sequence[Claim]) -> str:
-    verdicts = [claim.verdict for claim in claims]
-    failed = [claim.says for claim in claims if claim.verdict == "not reproduced"]
+    papers = [claim for claim in claims if not claim.ours]
+    verdicts = [claim.verdict for claim in papers]
+    failed = [claim.says for claim in papers if claim.verdict == "not reproduced"]
     counted = (
-        f"Of {len(claims)} statements {verdicts.count('reproduced')} are reproduced, "
+        f"Of {len(papers)} statements of the paper {verdicts.count('reproduced')} are reproduced, "
         f"{verdicts.count('reproduced with a caveat')} with a caveat, and {len(failed)} not"
     )
     return f"{counted}: {' '.join(f'“{says}”' for says in failed)}" if failed else f"{counted}."

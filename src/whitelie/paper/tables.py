@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from whitelie.bands import t_interval
 from whitelie.bounds import lower_constant
+from whitelie.paper.claims import slopes
 from whitelie.paper.report import Table
 from whitelie.paper.runs import decades
 from whitelie.result import Result
@@ -25,7 +27,7 @@ NOTES = {
     "of R against ln T over the last decade, in the same units.",
     EXPLORATION: "Mean at T ± its standard error. Where c is not said it is 3.",
     SURVEY: "Regret in yeses missed, ± its standard error; and the share of all choices that went "
-    "to the question with most true yeses.",
+    "to the question with the largest corrected rate of yeses.",
 }
 
 
@@ -67,11 +69,8 @@ def long_run(result: Result) -> list[Entry]:
             unit = constant * math.log(time)
             text = plus_minus(found["mean"] / unit, found["standard_error"] / unit)
             entries.append(Entry(OPTIMALITY, name, f"T = {time:,}", text))
-        regret = result.regret.sel(policy=name)
-        added = regret.sel(time=times[2]) - regret.sel(time=times[1])
-        unit = constant * math.log(times[2] / times[1])
-        error = float(added.std(ddof=1)) / math.sqrt(result.replicates)
-        text = plus_minus(float(added.mean()) / unit, error / unit)
+        slope = t_interval(slopes(result)[name])
+        text = plus_minus(float(slope["mean"]), float(slope["standard_error"]))
         entries.append(Entry(OPTIMALITY, name, "slope", text))
     return entries
 
