@@ -270,8 +270,8 @@ def test_ctrl_c_in_a_real_shell(spec: Path) -> None:
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
     assert process.returncode == 130, said
-    line = f"interrupted; run the same command again to go on from {folder}"
-    assert said.splitlines()[-1] == line
+    last = f"interrupted; run the same command again to go on from {folder}"
+    assert said.splitlines()[-1] == last
     assert [*folder.glob("chunks/*.npy")]
     assert [*files(spec.parent)] == [spec.name]
 
