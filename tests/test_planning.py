@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ from whitelie import (
     plan,
     simulate,
 )
+from whitelie.planning.budget import Budget
 from whitelie.planning.design import Design
 from whitelie.planning.knowing import Time, clopper_pearson, time_to_know
 from whitelie.planning.option import unequal, worth
-from whitelie.planning.recommendation import Budget, epsilons, meets, recommend, smallest
+from whitelie.planning.recommendation import recommend
 from whitelie.planning.runs import batch_ends, best_shares, laboratory
+from whitelie.planning.search import ease, meets, smallest
 from whitelie.policy import DPUCBInt
 
 
@@ -95,41 +98,54 @@ def test_a_prediction_for_another_epsilon_does_not_hold() -> None:
     assert truth is None or truth > time.high
 
 
-def agrees_with_brute_force(number: int, grid: list[float]) -> None:
-    """The recommendation keeps the budget, and is where brute force goes from missing to keeping.
+def brute_force(design: Design, budget: Budget, grid: Sequence[float]) -> tuple[float, float]:
+    """Return the first epsilon that keeps the budget, and the first from which on all do.
 
-    With 400 runs each, neighbours within some per cent of the truth may disagree; so it lies
-    between the smallest epsilon that keeps the budget and the one after the largest that does not.
+    From many runs on random numbers of their own, so that luck in the plan's is not shared.
+    """
+    with laboratory(1_500, 977, None) as lab:
+        kept = [meets(lab, design, budget, value) for value in grid]
+    failing = [value for value, keeps in zip(grid, kept, strict=True) if not keeps]
+    last = max(failing, default=0.0)
+    return grid[kept.index(True)], min((v for v in grid if v > last), default=math.inf)
+
+
+def agrees_with_brute_force(number: int, grid: Sequence[float]) -> None:
+    """The recommendation is where brute force goes from missing the budget to keeping it.
+
+    Compared on the scale of what it costs, since days hardly depend on a large epsilon; the 95 %
+    quantile is known to some 10 % from the plan's runs, and from brute force's.
     """
     design, epsilon = random_design(number)
-    with laboratory(400, 21, None) as lab:
+    with laboratory(1_500, 978, None) as lab:
         days = time_to_know(lab.run(design, RandomizedResponse.from_epsilon(epsilon)), design).days
-        assert days is not None
-        budget = Budget("within_days", days)
+    assert days is not None
+    budget = Budget("within_days", days)
+    with laboratory(300, 21, None) as lab:
         found = recommend(lab, design, budget)
-        kept = [meets(lab, design, budget, value) for value in grid]
+    first, after = brute_force(design, budget, grid)
     assert found.met
-    assert found.spent <= budget.amount
-    first = grid[kept.index(True)]
-    failing = [value for value, keeps in zip(grid, kept, strict=True) if not keeps]
-    last = max(failing, default=grid[0])
-    after = min(value for value in grid if value > last)
-    assert first <= found.epsilon <= after
-    assert after <= 1.25 * first
+    assert ease(design, first) - 0.15 <= ease(design, found.epsilon)
+    assert ease(design, found.epsilon) <= ease(design, after) + 0.15
+
+
+def grid_around(epsilon: float) -> list[float]:
+    """Steps of 4 % within a factor of 1.5, and of 50 % elsewhere from 0.05 to 10."""
+    near = [epsilon * 1.04**step for step in range(-10, 11)]
+    far = [0.05 * 1.5**step for step in range(14)]
+    return sorted([*near, *(value for value in far if not near[0] < value < near[-1])])
 
 
 @pytest.mark.parametrize("number", [2, 5])
 def test_the_recommendation_agrees_with_brute_force(number: int) -> None:
     epsilon = random_design(number)[1]
-    near = [value for value in epsilons() if 0.85 * epsilon < value < 1.2 * epsilon]
-    far = [value for value in epsilons()[::60] if not near[0] <= value <= near[-1]]
-    agrees_with_brute_force(number, sorted(near + far))
+    agrees_with_brute_force(number, [epsilon * 1.1**step for step in range(-4, 5)])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(10))
 def test_the_recommendation_agrees_with_brute_force_over_all(number: int) -> None:
-    agrees_with_brute_force(number, epsilons())
+    agrees_with_brute_force(number, grid_around(random_design(number)[1]))
 
 
 @pytest.fixture(scope="module")
@@ -172,18 +188,15 @@ def test_more_privacy_costs_more(small: Plan) -> None:
         assert option.know.low <= option.know.reports <= option.know.high  # type: ignore[operator]
 
 
-def test_the_recommendation_keeps_the_budget_and_a_smaller_epsilon_does_not(small: Plan) -> None:
+def test_the_recommended_option_is_from_fresh_runs_near_the_budget(small: Plan) -> None:
     found = small.recommendation
     assert found is not None
     assert found.met
-    assert found.option.know.days == found.spent <= 60
-    grid = epsilons()
-    before = grid[grid.index(found.epsilon) - 1]
-    with laboratory(200, 4, None) as lab:
-        assert not meets(lab, small.design, found.budget, before)
-    harder = found.sensitivity[-1]
-    assert harder.spent > found.spent
-    assert max(harder.rates) == pytest.approx(0.3 + 0.8 * 0.2)
+    time = found.option.know
+    assert time.days == found.spent
+    assert time.days_low is not None
+    assert time.days_low <= 60
+    assert time.days_high is None or time.days_high >= 40
 
 
 def test_several_reports_of_a_person_compose(small: Plan) -> None:
@@ -271,7 +284,7 @@ def test_given_channels_are_options() -> None:
     assert identity.mechanism.worth == 1
     assert identity.unequal is None
     assert one_sided.to_dict()["epsilon"] is None
-    assert "can prove the truth" in str(one_sided.mechanism)
+    assert "in a “no” without limit: it can prove it" in str(one_sided.mechanism)
     json.dumps(found.to_dict(), allow_nan=False)
 
 

@@ -89,8 +89,8 @@ def test_all_is_seen_in_any_window_without_a_network(
 ) -> None:
     sight = look(chromium, written(planned, tmp_path), width, dark=dark)
     assert sight.faults == []
-    assert len(sight.images) == 2
-    assert len({image.left for image in sight.images}) == (2 if width >= 800 else 1)
+    assert len(sight.images) == 3
+    assert len({image.left for image in sight.images}) == (3 if width >= 800 else 1)
     for option in planned.options:
         assert f"{option.lost_rewards:,.0f}" in sight.text
 

@@ -56,14 +56,17 @@ def cluster(address: str | None) -> Iterator[tuple["Executor | None", int | None
 
 
 @contextmanager
-def interruptible(store: Path | None) -> Iterator[None]:
-    """Say on an interrupt what was kept."""
+def interruptible(said: str) -> Iterator[None]:
+    """Say on an interrupt what became of the work."""
     try:
         yield
     except KeyboardInterrupt:
-        if store is None:
-            stop("interrupted; nothing was kept: with --store DIR a second run goes on", 130)
-        stop(f"interrupted; run the same command again to go on from {store}", 130)
+        stop(f"interrupted; {said}", 130)
+
+
+def goes_on(folder: Path) -> str:
+    """Say that a second run goes on."""
+    return f"run the same command again to go on from {folder}"
 
 
 def stop(message: str, code: int) -> NoReturn:

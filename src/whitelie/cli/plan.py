@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whitelie.cli.frame import refusing, show
+from whitelie.cli.frame import interruptible, refusing, show
 from whitelie.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -78,23 +78,24 @@ def plan(  # noqa: PLR0913, PLR0917 (one parameter per option)
 
     if out is not None:
         _check_place(out)
-    found = make_plan(
-        arms=arms,
-        rate=rate,
-        difference=difference,
-        rates=None if rates is None else _numbers("rates", rates),
-        traffic=traffic,
-        arrive=arrive,
-        epsilon=None if epsilon is None else _numbers("epsilon", epsilon),
-        channel=_channels(channel) if channel else None,
-        policy=_policy(policy),
-        reports_per_person=reports_per_person,
-        within_days=within_days,
-        lose_at_most=lose_at_most,
-        seed=seed,
-        jobs=jobs,
-        progress=True,
-    )
+    with interruptible("nothing was written"):
+        found = make_plan(
+            arms=arms,
+            rate=rate,
+            difference=difference,
+            rates=None if rates is None else _numbers("rates", rates),
+            traffic=traffic,
+            arrive=arrive,
+            epsilon=None if epsilon is None else _numbers("epsilon", epsilon),
+            channel=_channels(channel) if channel else None,
+            policy=_policy(policy),
+            reports_per_person=reports_per_person,
+            within_days=within_days,
+            lose_at_most=lose_at_most,
+            seed=seed,
+            jobs=jobs,
+            progress=True,
+        )
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
@@ -132,8 +133,9 @@ def _channels(texts: Sequence[str]) -> "list[RandomizedResponse]":
 
     channels: list[Any] = []
     for text in texts:
+        given = '"identity"' if text == "identity" else f"{{ {text} }}"
         try:
-            table = tomllib.loads(f"channel = {{ {text} }}")["channel"]
+            table = tomllib.loads(f"channel = {given}")["channel"]
         except tomllib.TOMLDecodeError:
             reason = "give it as in 'p00 = 0.9, p11 = 0.6' or 'design = \"warner\", p = 0.8'"
             raise InvalidInput("channel", text, reason) from None
@@ -149,25 +151,16 @@ def _policy(name: str) -> "Policy":
 
 
 def _show_plan(found: "Plan") -> None:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from whitelie.planning.option import epsilon_text  # noqa: PLC0415
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
-    table.add_column("ε", justify="right", no_wrap=True)
-    for heading in (
-        "reports for\none clear one",
-        "lost rewards\nin a year",
-        "days until\none knows",
-        "until intervals\nseparate",
-        "chance of a\nwrong arm",
-    ):
-        table.add_column(heading, justify="right")
+    _show_table(found.options)
     for option in found.options:
-        table.add_row(*_row(option))
-    show(table)
-    for option in found.options:
-        show(f"ε = {_epsilon(option)}: {option.mechanism}.")
-    _show_people(found)
+        show(f"ε = {epsilon_text(option.epsilon)}: {option.mechanism}.")
+    _show_theory(found.options)
+    _show_unequal(found.options)
+    if found.design.reports_per_person > 1:
+        for option in found.options:
+            show(_people(option))
     if found.recommendation is not None:
         show(f"\nRecommendation: {found.recommendation}.")
         for guess in found.recommendation.sensitivity:
@@ -176,37 +169,94 @@ def _show_plan(found: "Plan") -> None:
             show(f"  if {guess.guess}: {spent}, budget {kept}")
 
 
+HEADINGS = (
+    "ε",
+    "reports\nfor one\nclear one",
+    "lost\nrewards\nin a year",
+    "days\nuntil\none knows",
+    "days until\nintervals\nseparate",
+    "chance\nof a\nwrong arm",
+)
+LEAST_WIDTH = 76
+"""Columns of a terminal in which the table fits; below, options are listed one by one."""
+
+
+def _show_table(options: "Sequence[Option]") -> None:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    if Console().width < LEAST_WIDTH:
+        for option in options:
+            for heading, cell in zip(HEADINGS, _row(option), strict=True):
+                show(f"{heading} {cell}".replace("\n", " "))
+            show("")
+        return
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for option in options:
+        table.add_row(*_row(option))
+    show(table)
+
+
 def _row(option: "Option") -> tuple[str, ...]:
+    from whitelie.composition import rounded_up  # noqa: PLC0415
+    from whitelie.planning.option import amount, epsilon_text  # noqa: PLC0415
+
     lost = option.lost
+    most = min(100.0, float(rounded_up(100 * option.wrong.high, 2)))
     return (
-        _epsilon(option),
+        epsilon_text(option.epsilon),
         f"{option.mechanism.worth:,.1f}",
-        f"{lost.mean[-1]:,.0f}\n{lost.lucky[-1]:,.0f} to {lost.unlucky[-1]:,.0f}",
+        f"{amount(lost.mean[-1])}\n{amount(lost.lucky[-1])}–{amount(lost.unlucky[-1])}",
         _days(option.know),
         _days(option.separate),
-        f"{option.wrong.estimate:.1%}\n≤ {option.wrong.high:.1%}",
+        f"{option.wrong.estimate:.1%}\n≤ {most:g}%",
     )
 
 
 def _days(time: "Time") -> str:
     """The days above their interval."""
-    return str(time).replace(" days", "").replace(" (", "\n").removesuffix(")")
+    text = str(time).replace(" days", "").replace(" (", "\n").removesuffix(")")
+    return text.replace(" to ", "–")
 
 
-def _show_people(found: "Plan") -> None:
-    reports = found.design.reports_per_person
-    if reports == 1:
-        return
-    for option in found.options:
-        people = option.people
-        composed = ""
-        if people.composed < people.basic:
-            composed = f", or {people.composed:.3g} with δ = {people.delta:g}"
+def _show_theory(options: "Sequence[Option]") -> None:
+    from whitelie.planning.option import amount, epsilon_text  # noqa: PLC0415
+
+    parts = [
+        f"ε = {epsilon_text(option.epsilon)}: slope {option.mechanism.channel.slope:.3g}, "
+        f"C = {amount(option.theory.constant)}"
+        for option in options
+    ]
+    show(f"In the long run at least C·ln T rewards are lost over T reports. {'; '.join(parts)}.")
+
+
+def _show_unequal(options: "Sequence[Option]") -> None:
+    from whitelie.planning.option import epsilon_text  # noqa: PLC0415
+
+    gains = [
+        f"{option.unequal.only_yes:.3g} at ε = {epsilon_text(option.epsilon)}"
+        for option in options
+        if option.unequal is not None and option.mechanism.gain is None
+    ]
+    if gains:
         show(
-            f"{reports} reports of one person at ε = {_epsilon(option)} cost "
-            f"{people.basic:g} in total{composed}."
+            f"Where only “yes” is sensitive, unequal budgets tell more, by a factor of "
+            f"{', '.join(gains)}; a report of “no” then proves a “no”."
         )
 
 
-def _epsilon(option: "Option") -> str:
-    return f"{option.epsilon:g}".replace("inf", "∞")
+def _people(option: "Option") -> str:
+    from whitelie.composition import rounded_up  # noqa: PLC0415
+    from whitelie.planning.option import epsilon_text  # noqa: PLC0415
+
+    people = option.people
+    composed = ""
+    if people.composed < people.basic:
+        composed = f", or {rounded_up(people.composed, 3)} with δ = {people.delta:g}"
+    return (
+        f"{people.reports} reports of one person at ε = {epsilon_text(option.epsilon)} cost "
+        f"{epsilon_text(people.basic)} in total{composed}."
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whitelie.cli.frame import cluster, interruptible, refusing, show
+from whitelie.cli.frame import cluster, goes_on, interruptible, refusing, show
 
 if TYPE_CHECKING:
     from whitelie.paper.report import Claim
@@ -56,7 +56,7 @@ def reproduce(  # noqa: PLR0913, PLR0917 (one parameter per option)
         named = [name.strip().lower() for name in only.split(",")]
         pictures = tuple(dict.fromkeys(name for name in named if name)) or (only,)
     asked = Reproduction(folder, scale, pictures)
-    with interruptible(folder), cluster(scheduler) as (executor, threads):
+    with interruptible(goes_on(folder)), cluster(scheduler) as (executor, threads):
         report = asked.run(Workers(jobs or threads, executor, progress=True))
     _print_claims(report.claims)
     show(f"\n{report.summary[0]}" if report.claims else "")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whitelie.cli.frame import cluster, interruptible, refusing, show
+from whitelie.cli.frame import cluster, goes_on, interruptible, refusing, show
 from whitelie.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -51,7 +51,11 @@ def simulate(
 
     asked = load_specification(specification)
     files = _Files(out or specification.with_suffix(".nc"))
-    with interruptible(store), cluster(scheduler) as (executor, threads):
+    lost = "nothing was kept: with --store DIR a second run goes on"
+    with (
+        interruptible(goes_on(store) if store else lost),
+        cluster(scheduler) as (executor, threads),
+    ):
         found = asked.run(jobs=jobs or threads, executor=executor, store=store, progress=True)
         written = files.write(found)
     _print_summary(found)

@@ -3,8 +3,8 @@
 A rule measures quantities with intervals. The statement holds for a quantity if the whole interval
 says so, fails if the whole interval says the opposite, and is open otherwise; where it says
 nothing, as a bound above all that can be lost, the quantity does not count. A statement is
-reproduced if it holds for all quantities, reproduced with a caveat if it holds for more than it
-fails for, and not reproduced otherwise. The intervals of one statement hold together at 95 %
+reproduced if it holds for all quantities, reproduced with a caveat if it holds for at least as many
+as it fails for, and not reproduced otherwise. The intervals of one statement hold together at 95 %
 (Bonferroni).
 """
 
@@ -151,13 +151,13 @@ def combined(measurements: Iterable[Measurement]) -> Verdict:
     """Return the verdict on a statement from its measurements.
 
     >>> yes, no, unclear = (Measurement("", 0, 0, 0, holds) for holds in (True, False, None))
-    >>> combined([yes, yes]), combined([yes, unclear]), combined([yes, no]), combined([unclear])
+    >>> combined([yes, yes]), combined([yes, no]), combined([yes, no, no]), combined([unclear])
     ('reproduced', 'reproduced with a caveat', 'not reproduced', 'not reproduced')
     """
     holds = [each.holds for each in measurements if each.counts]
     if holds.count(True) == len(holds) > 0:
         return "reproduced"
-    if holds.count(True) > holds.count(False):
+    if holds.count(True) >= max(1, holds.count(False)):
         return "reproduced with a caveat"
     return "not reproduced"
 

@@ -84,17 +84,13 @@ class Design:
         """Return the bandit problem when every answer goes through this channel."""
         return Problem(self.rates, channel)
 
-    def days(self, reports: float | None) -> float | None:
-        """Return how many days it takes for so many reports to arrive."""
-        return None if reports is None else reports / self.reports_per_day
-
     def with_base(self, factor: float) -> Self:
         """Return the design whose base rate is multiplied, with the same differences.
 
         The base is the best of the other arms. Above ½ it is the rate of the rarer outcome,
         1 − base, that is divided, and no rate is moved beyond 0 or 1.
         """
-        base = self._base
+        base = self.base
         moved = base * factor if base <= 0.5 else 1 - (1 - base) / factor
         least, most = base - min(self.rates), 1 - (max(self.rates) - base)
         shift = min(max(moved, least), most) - base
@@ -102,11 +98,12 @@ class Design:
 
     def with_difference(self, factor: float) -> Self:
         """Return the design whose differences from the base, the best of the others, shrink."""
-        base = self._base
+        base = self.base
         return replace(self, rates=tuple(base + factor * (rate - base) for rate in self.rates))
 
     @property
-    def _base(self) -> float:
+    def base(self) -> float:
+        """The base rate: the best of the other arms."""
         return max(rate for rate in self.rates if rate < max(self.rates))
 
     def to_dict(self) -> dict[str, Any]:

@@ -25,6 +25,9 @@ from whitelie.policy import KLUCB, TS
 POINTS = 60
 """Points of a curve over the year."""
 
+PROOF = 30.0
+"""An epsilon above this is called a proof: the odds are a million million to one."""
+
 DELTA = 1e-6
 """The δ at which the composition of several reports of a person is stated."""
 
@@ -35,11 +38,14 @@ class Mechanism:
 
     `worth` is how many reports tell as much as one answer without noise: the ratio of Theorem 1's
     constants Σ Δ_a/d, which is a mean of d(μ_a, μ_1)/d(g(μ_a), g(μ_1)) over the other arms, each
-    weighted with its part in the regret without noise.
+    weighted with its part in the regret without noise. `gain` is how many reports of symmetric
+    randomised response, at the smaller of the channel's two budgets, tell as much as one of these;
+    None where the channel is symmetric itself.
     """
 
     channel: RandomizedResponse
     worth: float
+    gain: float | None = None
 
     @property
     def belief_factor(self) -> float:
@@ -51,21 +57,27 @@ class Mechanism:
     def truth(self) -> str:
         """How truthful an answer is, in words."""
         zero, one = percent(self.channel.p00, 0), percent(self.channel.p11, 0)
-        if zero == one:
+        if self.channel.p00 == self.channel.p11:
             return f"truthful with probability {one}"
         return f"a “yes” is truthful with probability {one}, a “no” with {zero}"
 
     @property
     def belief(self) -> str:
         """What a single answer does, in words; the factor is rounded up."""
-        if self.belief_factor == math.inf:
-            return "can prove the truth"
-        factor = float(composition.rounded_up(self.belief_factor, 3))
-        return f"moves anyone's belief by at most a factor {factor:,.10g}"
+        yes, no = self.channel.epsilon1, self.channel.epsilon0
+        if self.channel.p00 == self.channel.p11:
+            return f"moves anyone's belief {_at_most(yes)}"
+        return f"moves anyone's belief in a “yes” {_at_most(yes)}, in a “no” {_at_most(no)}"
 
     def __str__(self) -> str:
         subject = "each answer is " if self.truth.startswith("truthful") else ""
-        return f"{subject}{self.truth}; a single answer {self.belief}"
+        words = f"{subject}{self.truth}; a single answer {self.belief}"
+        if self.gain is None:
+            return words
+        smaller = epsilon_text(min(self.channel.epsilon0, self.channel.epsilon1))
+        return (
+            f"{words}; it tells {self.gain:.3g} times as much as a symmetric one with ε = {smaller}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; None is infinite."""
@@ -79,6 +91,7 @@ class Mechanism:
             "belief_factor": finite(self.belief_factor),
             "slope": self.channel.slope,
             "worth": finite(self.worth),
+            "gain": None if self.gain is None else finite(self.gain),
         }
 
 
@@ -86,15 +99,15 @@ class Mechanism:
 class Theory:
     """What the paper's theorems say of lost rewards over the year, on all answers asked for.
 
-    `constant` is Theorem 1's, the least regret per unit of ln T over T reports; `lower` is that
-    bound, `upper` Corollary 2's leading term for kl-UCB-CF and TS-CF, and `explicit` Theorem 2's
-    bound in finite time for kl-UCB-CF with c = 3. All but `constant` are divided by the share of
-    reports that arrive. None is not applicable.
+    `constant` is Theorem 1's, the least regret per unit of ln T over T reports in the long run;
+    `lower` is that times ln T, `leading` Corollary 2's leading term for kl-UCB-CF and TS-CF, and
+    `explicit` Theorem 2's bound in finite time for kl-UCB-CF with c = 3. All but `constant` are
+    divided by the share of reports that arrive. None is not applicable.
     """
 
     constant: float
     lower: float
-    upper: float | None
+    leading: float | None
     explicit: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,7 +115,7 @@ class Theory:
         return {
             "constant": finite(self.constant),
             "lower": finite(self.lower),
-            "upper": None if self.upper is None else finite(self.upper),
+            "leading": None if self.leading is None else finite(self.leading),
             "explicit": None if self.explicit is None else finite(self.explicit),
         }
 
@@ -206,7 +219,7 @@ def option_of(design: Design, channel: RandomizedResponse, epsilon: float, runs:
     """Return the option that these runs are of; `epsilon` is the nominal one, for its name."""
     return Option(
         epsilon=epsilon,
-        mechanism=Mechanism(channel, worth(design, channel)),
+        mechanism=Mechanism(channel, worth(design, channel), gain(design, channel)),
         theory=_theory(design, channel),
         lost=_lost(design, runs),
         know=time_to_know(runs, design),
@@ -227,6 +240,14 @@ def worth(design: Design, channel: RandomizedResponse) -> float:
     4.7
     """
     return _relative(design, channel, IDENTITY)
+
+
+def gain(design: Design, channel: RandomizedResponse) -> float | None:
+    """Return how many symmetric reports at the smaller budget one report is worth."""
+    smaller = min(channel.epsilon0, channel.epsilon1)
+    if channel.p00 == channel.p11 or smaller == math.inf:
+        return None
+    return _relative(design, RandomizedResponse.from_epsilon(smaller), channel)
 
 
 def unequal(design: Design, epsilon: float) -> Unequal | None:
@@ -255,6 +276,23 @@ def lost_rewards(design: Design, runs: Runs) -> float:
     return float(runs.regret[:, -1].mean() / design.arrive)
 
 
+def _at_most(epsilon: float) -> str:
+    if epsilon > PROOF:
+        return "without limit: it can prove it"
+    return f"by at most a factor {float(composition.rounded_up(math.exp(epsilon), 3)):,.10g}"
+
+
+def epsilon_text(epsilon: float) -> str:
+    """Return an epsilon to six figures at most, rounded up.
+
+    >>> epsilon_text(0.25), epsilon_text(2.0794415416798357), epsilon_text(math.inf)
+    ('0.25', '2.07945', '∞')
+    """
+    if epsilon == math.inf:
+        return "∞"
+    return f"{float(composition.rounded_up(epsilon * (1 - 1e-12), 6)):g}"
+
+
 def percent(share: float, decimals: int = 2) -> str:
     """Return a share in per cent, with more decimals where it is nearly none or all.
 
@@ -265,6 +303,15 @@ def percent(share: float, decimals: int = 2) -> str:
     needed = 1 - math.floor(math.log10(rare)) if 0 < rare < 0.5 else 0
     text = f"{100 * share:.{max(decimals, needed)}f}"
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
+
+
+def amount(value: float) -> str:
+    """Return an amount of rewards: whole, or with the figures that matter below ten.
+
+    >>> amount(1234.5), amount(0.4), amount(3.14159)
+    ('1,234', '0.4', '3.1')
+    """
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def finite(value: float) -> float | None:
@@ -279,15 +326,15 @@ def _relative(design: Design, channel: RandomizedResponse, better: RandomizedRes
 
 def _theory(design: Design, channel: RandomizedResponse) -> Theory:
     problem, horizon, policy = design.problem(channel), float(design.horizon), design.policy
-    upper = explicit = None
+    leading = explicit = None
     if isinstance(policy, KLUCB | TS) and policy.feedback == "corrected":
-        upper = bounds.randomized_response_bound(problem, horizon) / design.arrive
+        leading = bounds.randomized_response_bound(problem, horizon) / design.arrive
     if policy == KLUCB():
         explicit = bounds.finite_time_bound(problem, horizon) / design.arrive
     return Theory(
         constant=bounds.lower_constant(problem),
         lower=bounds.lower_bound(problem, horizon) / design.arrive,
-        upper=upper,
+        leading=leading,
         explicit=explicit,
     )
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from whitelie.channel import RandomizedResponse
 from whitelie.errors import InvalidInput
+from whitelie.planning.budget import budget_of
 from whitelie.planning.design import Design
 from whitelie.planning.option import Option, option_of
-from whitelie.planning.recommendation import Recommendation, budget_of, recommend
+from whitelie.planning.recommendation import Recommendation, recommend
 from whitelie.planning.runs import laboratory
 from whitelie.policy import TS, Policy
 from whitelie.progress import progress as show_progress
@@ -128,7 +129,8 @@ def _mechanisms(epsilon: Any, channel: Any) -> list[tuple[float, RandomizedRespo
                 raise InvalidInput("channel", one, reason)
         return [(one.epsilon, one) for one in channels]
     asked = EPSILONS if epsilon is None else _listed("epsilon", epsilon)
-    return [(float(one), RandomizedResponse.from_epsilon(one)) for one in asked]
+    channels = [RandomizedResponse.from_epsilon(one) for one in asked]
+    return list(dict(zip(map(float, asked), channels, strict=True)).items())
 
 
 def _listed(field: str, given: Any) -> list[Any]:

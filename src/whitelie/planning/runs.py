@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -82,6 +83,10 @@ class Laboratory:
     replicates: int
     seed: int
     pool: Executor
+
+    def fresh(self, number: int) -> Self:
+        """Return a laboratory with random numbers of its own, one for each number."""
+        return replace(self, seed=(self.seed + 1 + number) % 2**64)
 
     def run(
         self, design: Design, channel: RandomizedResponse, *, reports: int | None = None

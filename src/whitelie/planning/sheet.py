@@ -13,13 +13,13 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from whitelie.composition import rounded_up
 from whitelie.estimate import ALPHA
-from whitelie.figure import BLUE, FONT, GREY, PLAIN, VERMILLION, ink
+from whitelie.figure import BLUE, FONT, GREY, PLAIN, VERMILLION, ink, label_ends
 from whitelie.page import Picture, Table, render, svg
+from whitelie.planning.budget import Budget
 from whitelie.planning.design import YEAR, Design
 from whitelie.planning.knowing import LEVEL, SURE, Chance, Time
-from whitelie.planning.option import Mechanism, Option, People, percent
+from whitelie.planning.option import Mechanism, Option, People, amount, epsilon_text, percent
 from whitelie.planning.proposal import Plan
-from whitelie.planning.recommendation import Budget, Recommendation, Sensitivity
 from whitelie.planning.runs import KNOWN, RECENT, SHARE
 from whitelie.policy import KLUCB, TS, UCB, UCB1, Policy
 
@@ -69,7 +69,7 @@ class Marked:
     @property
     def name(self) -> str:
         """Its epsilon."""
-        return _epsilon(self.option.epsilon)
+        return epsilon_text(self.option.epsilon)
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,9 @@ def pictures(plan: Plan) -> tuple[Picture, ...]:
     return (
         _picture("lost", "Rewards lost in a year", lost_figure(plan), _said(shown, _lost_words)),
         _picture("days", "Days until one knows", days_figure(plan), _said(shown, _know_words)),
+        _picture(
+            "year", "Rewards lost over the year", year_figure(plan), _said(shown, _lost_words)
+        ),
     )
 
 
@@ -119,6 +122,25 @@ def days_figure(plan: Plan) -> Figure:
         _beyond_the_year(axes)
     _draw(axes, shown, lines)
     return _finished(axes, shown)
+
+
+def year_figure(plan: Plan) -> Figure:
+    """Draw the mean of rewards lost by every day of the year, with its 95 % band."""
+    shown = [one for one in _marked(plan) if one.option.epsilon < math.inf]
+    axes = _panel("rewards lost by day")
+    for one in shown:
+        lost, colour = one.option.lost, VERMILLION if one.mark else BLUE
+        seen = lost.mean > 0
+        axes.plot(lost.days[seen], lost.mean[seen], color=colour, lw=1.5, label=f"ε = {one.name}")
+        low = np.maximum(lost.low[seen], 0.02 * lost.mean[seen])
+        axes.fill_between(lost.days[seen], low, lost.high[seen], color=colour, alpha=0.18, lw=0)
+    _limits(axes, [end for one in shown for end in (1.0, float(one.option.lost.high[-1]))])
+    axes.set_xlim(1, YEAR * 1.6)
+    axes.set_xticks([1, 7, 30, 100, YEAR], ["1", "7", "30", "100", str(YEAR)])
+    ends = [(f"{one.name}", one.option.lost_rewards, ink(GREY)) for one in shown]
+    _styled(axes, "day; ε at the end of each line")
+    label_ends(axes, float(YEAR), ends)
+    return _figure(axes)
 
 
 def _marked(plan: Plan) -> list[Marked]:
@@ -204,14 +226,22 @@ def _finished(axes: Axes, shown: Sequence[Marked]) -> Figure:
         if one.mark:
             _name_mark(axes, one)
     ticks = _apart([one.option.epsilon for one in shown if not one.mark] or list(places))
-    axes.set_xticks(ticks, [_epsilon(tick) for tick in ticks])
+    axes.set_xticks(ticks, [epsilon_text(tick) for tick in ticks])
+    _styled(axes, "ε of one report: more privacy ← → less")
+    return _figure(axes)
+
+
+def _styled(axes: Axes, horizontal: str) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("ε of one report: more privacy ← → less", fontsize=FONT)
+    axes.set_xlabel(horizontal, fontsize=FONT)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#E6E6E6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(color=GREY, labelsize=FONT)
+
+
+def _figure(axes: Axes) -> Figure:
     figure = axes.get_figure(root=True)
     assert figure is not None
     return figure
@@ -258,7 +288,7 @@ def _said(shown: Sequence[Marked], words: Any) -> str:
 
 
 def _lost_words(option: Option) -> str:
-    return _whole(option.lost_rewards)
+    return amount(option.lost_rewards)
 
 
 def _know_words(option: Option) -> str:
@@ -329,31 +359,17 @@ def _advice(plan: Plan) -> Advice | None:
     return Advice(
         budget=_budget(found.budget),
         met=found.met,
-        text=str(found)[:1].upper() + str(found)[1:] if not found.met else str(found),
-        guesses=tuple(_guess(plan.design, found, guess) for guess in found.sensitivity),
+        text=str(found)[:1].upper() + str(found)[1:],
+        guesses=tuple(
+            (guess.guess, found.budget.words(guess.spent), guess.met) for guess in found.sensitivity
+        ),
     )
 
 
 def _budget(budget: Budget) -> str:
     if budget.kind == "lose_at_most":
-        return f"lose at most {_whole(budget.amount)} rewards in a year"
+        return f"lose at most {amount(budget.amount)} rewards in a year"
     return f"know the best variant within {budget.amount:g} days"
-
-
-def _guess(design: Design, found: Recommendation, guess: Sensitivity) -> tuple[str, str, bool]:
-    """Say what was guessed otherwise, what it would cost, and whether that keeps the budget."""
-    base, other = _base(design.rates), _base(guess.rates)
-    if base == other:
-        lead, less = (100 * (max(rates) - base) for rates in (design.rates, guess.rates))
-        what = f"differences were smaller ({less:.3g} instead of {lead:.3g} percentage points)"
-    else:
-        way = "higher" if other > base else "lower"
-        what = f"base rates were {way} ({percent(other)} instead of {percent(base)})"
-    return what, found.budget.words(guess.spent), guess.met
-
-
-def _base(rates: Sequence[float]) -> float:
-    return max(rate for rate in rates if rate < max(rates))
 
 
 def _options(plan: Plan, marked: Sequence[Marked]) -> Table:
@@ -380,7 +396,7 @@ def _row(one: Marked, *, several: bool) -> tuple[str, ...]:
         f"{one.name}\n{one.mark}" if one.mark else one.name,
         reveals(option.mechanism),
         f"{_figures(option.mechanism.worth)}\nof these",
-        f"{_whole(option.lost_rewards)}\n{_whole(last.lucky[-1])} to {_whole(last.unlucky[-1])}",
+        f"{amount(option.lost_rewards)}\n{amount(last.lucky[-1])} to {amount(last.unlucky[-1])}",
         _time(option.know),
         _time(option.separate),
         _chance(option.wrong),
@@ -392,7 +408,7 @@ def reveals(mechanism: Mechanism) -> str:
     r"""Say what one report tells about the person who sent it.
 
     >>> from whitelie.channel import RandomizedResponse
-    >>> print(reveals(Mechanism(RandomizedResponse.from_epsilon(8), 1.0)))
+    >>> print(reveals(Mechanism(RandomizedResponse.fromepsilon_text(8), 1.0)))
     Truthful with probability 99.966 %
     moves anyone's belief by at most a factor 2,990
     """
@@ -428,15 +444,16 @@ def _theory(plan: Plan, marked: Sequence[Marked]) -> Table:
     """Return the bounds; those above what can be lost at all say nothing, and are left out."""
     design = plan.design
     most = YEAR * design.traffic * (max(design.rates) - min(design.rates))
-    columns = ["ε", "C", "Lower bound C·ln\N{NO-BREAK SPACE}T"]
-    bounded = any(one.option.theory.upper is not None for one in marked)
+    columns = ["ε", "C", "C·ln\N{NO-BREAK SPACE}T"]
+    bounded = any(one.option.theory.leading is not None for one in marked)
     explicit = any(one.option.theory.explicit is not None for one in marked)
-    columns += ["Upper bound, Corollary 2"] * bounded + ["Upper bound, Theorem 2"] * explicit
+    columns += ["Corollary 2, leading term"] * bounded
+    columns += ["Theorem 2, upper bound"] * explicit
     rows = []
     for one in marked:
         theory = one.option.theory
-        bounds = [theory.lower, *[theory.upper] * bounded, *[theory.explicit] * explicit]
-        texts = ["–" if b is None or b > most else _whole(b) for b in bounds]
+        bounds = [theory.lower, *[theory.leading] * bounded, *[theory.explicit] * explicit]
+        texts = ["–" if b is None or b > most else amount(b) for b in bounds]
         rows.append((one.name, _figures(theory.constant), *texts))
     return Table("", tuple(columns), tuple(rows))
 
@@ -481,15 +498,6 @@ def _provenance(plan: Plan) -> str:
         f"Simulated: {plan.replicates:,} runs of a year each, in batches of {percent(SHARE)} of "
         f"the reports before; seed {plan.seed}; whitelie {version('whitelie')}."
     )
-
-
-def _epsilon(epsilon: float) -> str:
-    return "∞" if epsilon == math.inf else f"{epsilon:g}"
-
-
-def _whole(value: float) -> str:
-    """Return a number of rewards: whole, or to two figures where it is below ten."""
-    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
 
 
 def _figures(value: float) -> str:

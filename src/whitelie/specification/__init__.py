@@ -282,7 +282,7 @@ def channel_at(path: str, given: Any) -> Channel:
             return RandomizedResponse.from_epsilon(epsilon)
     if kind in ("epsilon0", "epsilon1"):
         return _two_budgets(path, given)
-    check_keys(path, given, ("epsilon", "p00", "p11", "points", "design"))
+    check_keys(path, given, ("epsilon", "epsilon0", "epsilon1", "p00", "p11", "points", "design"))
     if not given:
         raise InvalidInput(path, given, "give epsilon, or p00 and p11, or points, or a design")
     what = "the probability that a reward of {0} is reported as {0}"

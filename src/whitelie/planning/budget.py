@@ -1,0 +1,84 @@
+"""Budgets: what may be spent on privacy, in days or in lost rewards."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from whitelie.errors import real_number
+from whitelie.planning.design import YEAR, Design
+from whitelie.planning.knowing import SURE, time_to_know
+from whitelie.planning.option import Option, amount, lost_rewards
+from whitelie.planning.runs import Runs
+
+
+class Reading(NamedTuple):
+    """How far runs are within the budget, on a scale that is nearly straight in ln ε."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent: days until the best arm is known, or rewards lost in a year."""
+
+    kind: str
+    amount: float
+
+    def spent(self, design: Design, runs: Runs) -> float:
+        """Return what these runs spent, infinity for days beyond them."""
+        if self.kind == "lose_at_most":
+            return lost_rewards(design, runs)
+        days = time_to_know(runs, design).days
+        return math.inf if days is None else days
+
+    def spent_by(self, option: Option) -> float:
+        """Return what an option spends, infinity for days beyond the year."""
+        if self.kind == "lose_at_most":
+            return option.lost_rewards
+        return math.inf if option.know.days is None else option.know.days
+
+    def reports(self, design: Design) -> int | None:
+        """Return how many reports decide whether the budget is kept; None is the whole year."""
+        if self.kind == "lose_at_most":
+            return None
+        return math.floor(self.amount * design.reports_per_day)
+
+    def reading(self, design: Design, runs: Runs) -> Reading:
+        """Return the distance from the budget and its standard error.
+
+        For days it is the probit of the share of runs that know when the budget ends, minus that of
+        95 %; for rewards it is the log of the budget over what was lost.
+        """
+        if self.kind == "lose_at_most":
+            lost = runs.regret[:, -1] / design.arrive
+            mean = max(float(lost.mean()), 1e-300)
+            error = float(lost.std(ddof=1)) / math.sqrt(len(lost)) / mean
+            return Reading(math.log(self.amount / mean), max(error, 1e-6))
+        from scipy.special import ndtri  # noqa: PLC0415 (heavy)
+
+        count = len(runs.known)
+        share = (float(runs.known[:, -1].sum()) + 0.5) / (count + 1)
+        place = float(ndtri(share))
+        density = math.exp(-place * place / 2) / math.sqrt(2 * math.pi)
+        error = math.sqrt(share * (1 - share) / count) / density
+        return Reading(place - float(ndtri(SURE)), error)
+
+    def words(self, spent: float) -> str:
+        """Return what was spent, in words."""
+        if self.kind == "lose_at_most":
+            return f"{amount(spent)} lost rewards in a year"
+        return f"> {YEAR} days" if spent == math.inf else f"{spent:.3g} days"
+
+
+def budget_of(within_days: Any, lose_at_most: Any) -> Budget | None:
+    """Return the one budget that was given, or None."""
+    if within_days is not None:
+        reason = f"give a number of days above 0 and at most {YEAR}: a plan looks one year ahead"
+        days = real_number("within_days", within_days, reason, least=5e-324, most=YEAR)
+        return Budget("within_days", days)
+    if lose_at_most is not None:
+        reason = "give how many rewards may be lost in a year, a number from 0 on"
+        lost = real_number("lose_at_most", lose_at_most, reason, least=0, most=1e300)
+        return Budget("lose_at_most", lost)
+    return None
