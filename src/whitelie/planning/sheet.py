@@ -135,7 +135,7 @@ def year_figure(plan: Plan) -> Figure:
         low = np.maximum(lost.low[seen], 0.02 * lost.mean[seen])
         axes.fill_between(lost.days[seen], low, lost.high[seen], color=colour, alpha=0.18, lw=0)
     _limits(axes, [end for one in shown for end in (1.0, float(one.option.lost.high[-1]))])
-    axes.set_xlim(1, YEAR * 1.6)
+    axes.set_xlim(1, YEAR * 4)
     axes.set_xticks([1, 7, 30, 100, YEAR], ["1", "7", "30", "100", str(YEAR)])
     ends = [(f"{one.name}", one.option.lost_rewards, ink(GREY)) for one in shown]
     _styled(axes, "day; ε at the end of each line")
