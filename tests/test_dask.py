@@ -100,3 +100,20 @@ def test_a_worker_dies_and_the_result_is_the_same(
     assert finished[0] < total, "the worker was killed after the work"
     alone = simulate(PROBLEM, [KLUCB(), TS()], **settings)
     np.testing.assert_array_equal(result.pulls.values, alone.pulls.values)
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_paper_is_reproduced_on_a_cluster(
+    cluster: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path
+) -> None:
+    address, _ = cluster
+    scale = ["--horizon", "1000", "--replicates", "3", "--only", "2b"]
+    folders = [tmp_path / "cluster", tmp_path / "here"]
+    for folder, where in zip(folders, (["--scheduler", address], ["--jobs", "1"]), strict=True):
+        command = [sys.executable, "-m", "whitelie", "reproduce", *scale, *where]
+        done = subprocess.run(
+            [*command, "--out", str(folder)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    ours, theirs = ((folder / "claims.json").read_text() for folder in folders)
+    assert ours == theirs
