@@ -216,7 +216,7 @@ def test_an_unknown_name_is_refused_with_its_place_and_the_nearest(
 def test_the_message_names_key_table_and_nearest() -> None:
     assert str(refusal(channel="{ epsilom = 1 }")) == (
         "channel.epsilom=1: the table channel has no key 'epsilom'; did you mean 'epsilon'? "
-        "Known are epsilon, p00, p11, points, design"
+        "Known are epsilon, epsilon0, epsilon1, p00, p11, points, design"
     )
     assert str(refusal(replicate="5")).startswith(
         "replicate=5: the specification has no key 'replicate'; did you mean 'replicates'?"

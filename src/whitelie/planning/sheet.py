@@ -408,7 +408,7 @@ def reveals(mechanism: Mechanism) -> str:
     r"""Say what one report tells about the person who sent it.
 
     >>> from whitelie.channel import RandomizedResponse
-    >>> print(reveals(Mechanism(RandomizedResponse.fromepsilon_text(8), 1.0)))
+    >>> print(reveals(Mechanism(RandomizedResponse.from_epsilon(8), 1.0)))
     Truthful with probability 99.966 %
     moves anyone's belief by at most a factor 2,990
     """
