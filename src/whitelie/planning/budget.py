@@ -47,8 +47,8 @@ class Budget:
     def reading(self, design: Design, runs: Runs) -> Reading:
         """Return the distance from the budget and its standard error.
 
-        For days it is the probit of the share of runs that know when the budget ends, minus that of
-        95 %; for rewards it is the log of the budget over what was lost.
+        For days it is the probit of the largest share of runs that know at one time within the
+        budget, minus that of 95 %; for rewards it is the log of the budget over what was lost.
         """
         if self.kind == "lose_at_most":
             lost = runs.regret[:, -1] / design.arrive
@@ -58,7 +58,7 @@ class Budget:
         from scipy.special import ndtri  # noqa: PLC0415 (heavy)
 
         count = len(runs.known)
-        share = (float(runs.known[:, -1].sum()) + 0.5) / (count + 1)
+        share = (float(runs.known.sum(axis=0).max()) + 0.5) / (count + 1)
         place = float(ndtri(share))
         density = math.exp(-place * place / 2) / math.sqrt(2 * math.pi)
         error = math.sqrt(share * (1 - share) / count) / density
