@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from whitelie.bands import t_interval
 from whitelie.bounds import local_privacy_bound, lower_constant
-from whitelie.paper import claims, settings
+from whitelie.paper import claims, measures, settings, statements
 from whitelie.paper.runs import Run, decades
 from whitelie.problem import Problem
 from whitelie.result import Result
@@ -123,7 +123,7 @@ CASES = [
 
 
 def concluded(rule_id: str, result: Result) -> claims.Claim:
-    rule = next(rule for rule in claims.RULES if rule.id == rule_id)
+    rule = next(rule for rule in statements.RULES if rule.id == rule_id)
     return rule.conclude([rule.examine(rule.pictures[0], result)])
 
 
@@ -140,7 +140,7 @@ def test_a_true_statement_is_reproduced_and_a_falsified_one_is_not(
 
 
 def test_a_bound_above_all_that_can_be_lost_says_nothing() -> None:
-    finding = claims.examine("3b", shares_of_bound(0.5))["below-printed-bound"]
+    finding = statements.examine("3b", shares_of_bound(0.5))["below-printed-bound"]
     for each in finding.measurements:
         epsilon = float(each.of.split()[-1])
         assert each.counts is (4 * tight(epsilon) < GAP * HORIZON)
@@ -149,7 +149,7 @@ def test_a_bound_above_all_that_can_be_lost_says_nothing() -> None:
 
 
 def test_every_rule_is_tested_here() -> None:
-    assert {case[0] for case in CASES} == {rule.id for rule in claims.RULES}
+    assert {case[0] for case in CASES} == {rule.id for rule in statements.RULES}
 
 
 def test_a_plateau_of_the_horizon_is_none() -> None:
@@ -170,7 +170,7 @@ def test_too_few_or_too_different_replicates_leave_it_open() -> None:
 
 def test_what_cannot_be_computed_is_open_and_valid_json() -> None:
     nothing_lost = over_time(linear(0.09), linear(0.02), linear(0))
-    finding = claims.examine("3a", nothing_lost)["corrected-logarithmic"]
+    finding = statements.examine("3a", nothing_lost)["corrected-logarithmic"]
     assert all(each.value is None and each.holds is None for each in finding.measurements)
     assert "not defined" in finding.measured
     json.dumps(asdict(finding), allow_nan=False)
@@ -182,7 +182,7 @@ def test_one_exception_makes_a_caveat() -> None:
         SCENARIO.unequal_noise,
         curves | dict.fromkeys(NAIVE, linear(0.09)) | {"TS": logarithmic(20)},
     )
-    finding = claims.examine("3a", mixed)["naive-linear"]
+    finding = statements.examine("3a", mixed)["naive-linear"]
     assert finding.verdict == "reproduced with a caveat"
     assert [each.holds for each in finding.measurements] == [True, True, False]
     assert "TS: " in finding.measured
@@ -191,15 +191,15 @@ def test_one_exception_makes_a_caveat() -> None:
 
 def test_every_verdict_of_every_rule_has_its_reason() -> None:
     verdicts = {"reproduced", "reproduced with a caveat", "not reproduced"}
-    for rule in claims.RULES:
+    for rule in statements.RULES:
         assert set(rule.why) == verdicts
         assert set(rule.pictures) <= {*settings.PANELS, *settings.BEYOND}
 
 
 def test_pictures_that_were_not_made_are_not_spoken_of() -> None:
-    found = claims.conclude([claims.examine("3a", AS_THE_PAPER_SAYS)])
+    found = statements.conclude([statements.examine("3a", AS_THE_PAPER_SAYS)])
     assert {claim.id for claim in found} == {
-        rule.id for rule in claims.RULES if "3a" in rule.pictures
+        rule.id for rule in statements.RULES if "3a" in rule.pictures
     }
     assert [finding.title for finding in found[0].findings] == ["Scenario 2"]
     json.dumps([asdict(claim) for claim in found])
@@ -215,6 +215,6 @@ def test_the_ratio_of_means_has_the_right_interval() -> None:
     for _ in range(400):
         below = base.sel(time=tenth).copy(data=rng.gamma(4, 1, REPLICATES))
         above = base.sel(time=last).copy(data=3 * rng.gamma(4, 1, REPLICATES))
-        found = t_interval(claims._ratio(above, below))
+        found = t_interval(measures._ratio(above, below))
         missed += not float(found["lower"]) <= 3 <= float(found["upper"])
     assert 8 <= missed <= 40

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from whitelie.paper import claims, record, runs, settings, tables
+from whitelie.paper import record, runs, settings, statements, tables
 from whitelie.paper.report import Table
 from whitelie.paper.reproduction import describe
 from whitelie.paper.runs import Run, Scale
@@ -59,7 +59,7 @@ def test_the_record_has_every_policy_problem_and_epsilon_of_the_settings() -> No
 
 def test_the_recorded_verdicts_are_of_the_rules_of_today() -> None:
     rows = kept("Verdicts").rows
-    assert [row[:2] for row in rows] == [(rule.says, rule.where) for rule in claims.RULES]
+    assert [row[:2] for row in rows] == [(rule.says, rule.where) for rule in statements.RULES]
 
 
 SCALE = Scale()

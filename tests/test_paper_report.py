@@ -38,6 +38,7 @@ class Said:
     why: str
     findings: tuple[Measured, ...]
     ours: bool = False
+    measured: str = "Holds for 3 of 4 measurements."
 
 
 @cache

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
 
 import typer
 
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 SECONDS_TO_CONNECT = 5
 
 Parameters = ParamSpec("Parameters")
+
+Jobs = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Work in N threads; by default all cores.")
+]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster at this address.")
+]
 
 
 def refusing(function: Callable[Parameters, None]) -> Callable[Parameters, None]:

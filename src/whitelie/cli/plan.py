@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whitelie.cli.frame import interruptible, refusing, show
+from whitelie.cli.frame import Jobs, interruptible, refusing, show
 from whitelie.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -63,10 +63,7 @@ def plan(  # noqa: PLR0913, PLR0917 (one parameter per option)
         str, typer.Option(metavar="NAME", help="The algorithm: TS-CF, kl-UCB-CF, UCB-CF, …")
     ] = "TS-CF",
     seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same plan.")] = 0,
-    jobs: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Work in N threads; by default all cores."),
-    ] = None,
+    jobs: Jobs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     out: Annotated[
         Path | None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whitelie.cli.frame import cluster, goes_on, interruptible, refusing, show
+from whitelie.cli.frame import Jobs, Scheduler, cluster, goes_on, interruptible, refusing, show
 
 if TYPE_CHECKING:
     from whitelie.paper.report import Claim
@@ -25,13 +25,8 @@ def reproduce(  # noqa: PLR0913, PLR0917 (one parameter per option)
         Path | None,
         typer.Option(metavar="DIR", help="By default reproduction, or reproduction-quick."),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Work in N threads; by default all cores."),
-    ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster at this address.")
-    ] = None,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
     horizon: Annotated[
         int | None, typer.Option(metavar="N", help="Steps of a run; in the paper 100,000.")
     ] = None,

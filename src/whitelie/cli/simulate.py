@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whitelie.cli.frame import cluster, goes_on, interruptible, refusing, show
+from whitelie.cli.frame import Jobs, Scheduler, cluster, goes_on, interruptible, refusing, show
 from whitelie.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -29,13 +29,8 @@ def simulate(
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep finished work here, and go on from it.")
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Work in N threads; by default all cores."),
-    ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster at this address.")
-    ] = None,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The result; by default SPEC.nc.")
     ] = None,

@@ -32,7 +32,7 @@ from whitelie.figure import (
     ink,
     looks,
 )
-from whitelie.paper.claims import uniform_play
+from whitelie.paper.measures import uniform_play
 from whitelie.paper.settings import NOT_IN_THE_PAPERS_FIGURES, Scenario
 from whitelie.policy import DPUCBInt, policy_from_dict
 from whitelie.problem import Problem

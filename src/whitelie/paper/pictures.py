@@ -7,12 +7,12 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from whitelie.paper import figures, illustrations, runs, settings, tables
-from whitelie.paper.claims import Finding, examine
+from whitelie.paper.claims import Finding
 from whitelie.paper.report import Picture
-from whitelie.paper.runs import Run, Runs, Scale, scenario_of
+from whitelie.paper.runs import Runs, Scale, scenario_of
 from whitelie.paper.settings import SCENARIOS, Scenario
+from whitelie.paper.statements import examine
 from whitelie.paper.tables import Entry, final_regrets
-from whitelie.result import Result
 
 TITLES = {
     "uninformative": "An uninformative corruption function",
@@ -73,27 +73,27 @@ class Album:
             return self._panel(name, scenario_of(name))
         if name == "exploration":
             return self._exploration()
-        result = self._result(getattr(runs, name)(self.scale))
+        result = self.kept.result(getattr(runs, name)(self.scale))
         picture = self._save(name, getattr(figures, name)(result))
         entries = tables.long_run(result) if name == "optimality" else tables.survey(result)
         return Sight(picture, examine(name, result), entries)
 
     def _panel(self, name: str, scenario: Scenario) -> Sight:
         if name.endswith("a"):
-            result = self._result(runs.over_time(scenario, self.scale))
+            result = self.kept.result(runs.over_time(scenario, self.scale))
             table, figure = tables.OVER_TIME, figures.over_time(result, scenario)
         elif name.endswith("b"):
             result = self.kept.against_epsilon(scenario)
             table, figure = tables.AGAINST_EPSILON, figures.against_epsilon(result, scenario)
         else:
-            result = self._result(runs.local_and_global(scenario, self.scale))
+            result = self.kept.result(runs.local_and_global(scenario, self.scale))
             table, figure = tables.LOCAL_AND_GLOBAL, figures.local_and_global(result, scenario)
         entries = final_regrets(table, scenario.title, result)
         return Sight(self._save(name, figure), examine(name, result), entries)
 
     def _exploration(self) -> Sight:
         results = {
-            scenario.title: self._result(runs.exploration(scenario, self.scale))
+            scenario.title: self.kept.result(runs.exploration(scenario, self.scale))
             for scenario in SCENARIOS
         }
         entries = [
@@ -102,9 +102,6 @@ class Album:
             for entry in final_regrets(tables.EXPLORATION, title, result)
         ]
         return Sight(self._save("exploration", figures.exploration(results)), {}, entries)
-
-    def _result(self, run: Run) -> Result:
-        return self.kept.result(run)
 
     def _save(self, name: str, figure: Figure) -> Picture:
         figures.save(figure, self.folder, name)

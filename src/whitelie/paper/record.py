@@ -49,7 +49,7 @@ def problems() -> Table:
 
 def _verdicts(report: Report) -> Table:
     rows = tuple(
-        (claim.says, claim.where, claim.verdict, claim.why.partition(".")[0])
+        (claim.says, claim.where, claim.verdict, claim.measured.removesuffix("."))
         for claim in report.claims
     )
     return Table("Verdicts", ("statement", "where", "verdict", "measured"), rows)

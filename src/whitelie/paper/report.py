@@ -61,6 +61,10 @@ class Claim(Protocol):
         """The reason for the verdict."""
 
     @property
+    def measured(self) -> str:
+        """For how many measurements it holds, in words."""
+
+    @property
     def findings(self) -> Sequence[Finding]:
         """What was measured, problem by problem."""
 

@@ -18,12 +18,13 @@ from pathlib import Path
 from whitelie.errors import InvalidInput
 from whitelie.kernel.jit import source_hash
 from whitelie.paper import settings, summary, tables
-from whitelie.paper.claims import Claim, conclude
+from whitelie.paper.claims import Claim
 from whitelie.paper.pictures import Album, Sight
 from whitelie.paper.reading import READINGS
 from whitelie.paper.record import record
 from whitelie.paper.report import Report, Section, Table, render
 from whitelie.paper.runs import Runs, Scale, Times
+from whitelie.paper.statements import conclude
 from whitelie.progress import progress
 from whitelie.simulation import Workers
 from whitelie.store import claim_folder

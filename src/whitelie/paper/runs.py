@@ -48,11 +48,6 @@ class Scale:
             )
             raise InvalidInput("replicates", self.replicates, reason)
 
-    @property
-    def is_the_papers(self) -> bool:
-        """Whether horizon and replicates are those of the paper."""
-        return (self.horizon, self.replicates) == (settings.HORIZON, settings.REPLICATES)
-
 
 @dataclass(frozen=True)
 class Run:
