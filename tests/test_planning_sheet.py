@@ -15,9 +15,10 @@ from playwright.sync_api import Browser
 from browser import look, print_pages
 from whitelie import KLUCB, RandomizedResponse
 from whitelie.planning import Plan, plan
+from whitelie.planning.curves import days_figure, lost_figure, pictures
 from whitelie.planning.design import YEAR
 from whitelie.planning.option import Mechanism
-from whitelie.planning.sheet import days_figure, lost_figure, pictures, reveals, sheet
+from whitelie.planning.sheet import reveals, sheet
 
 ONE_SIDED = RandomizedResponse.from_epsilons(epsilon0=math.inf, epsilon1=1.0)
 SLANTED = RandomizedResponse.from_epsilons(epsilon0=1.5, epsilon1=0.4)
