@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from whitelie.page import Table
 from whitelie.paper import record, runs, settings, statements, tables
-from whitelie.paper.report import Table
 from whitelie.paper.reproduction import describe
 from whitelie.paper.runs import Run, Scale
 from whitelie.simulation import simulate

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from playwright.sync_api import Browser
 
 from browser import look, print_pages
-from whitelie.paper.report import Picture, Report, Section, Table, render
+from whitelie.page import Picture, Table
+from whitelie.paper.report import Report, Section, render
 
 POLICIES = ("kl-UCB-CF", "UCB-CF", "TS-CF", "WR(kl-UCB)", "WR(TS)", "kl-UCB", "UCB1", "TS")
 PROBLEMS = ("Main problem", "Scenario 1", "Scenario 2", "Scenario 3", "Scenario 4")

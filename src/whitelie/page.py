@@ -72,11 +72,11 @@ def render(template: str, **content: Any) -> str:
     return rules.get_template(template).render(**content)
 
 
-def svg(figure: Figure) -> bytes:
+def svg(figure: Figure, creator: str = "whitelie") -> bytes:
     """Return the figure as SVG, the same bytes each time."""
     written = io.BytesIO()
     with rc_context({"svg.hashsalt": "whitelie"}):
-        figure.savefig(written, format="svg", metadata={"Date": None})
+        figure.savefig(written, format="svg", metadata={"Creator": creator, "Date": None})
     return written.getvalue()
 
 

@@ -102,13 +102,13 @@ def _is_figure(path: Path) -> bool:
 
 
 def _save_figure(found: "Result", path: Path) -> None:
-    from matplotlib import rc_context  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
+
+    from whitelie.page import svg  # noqa: PLC0415
 
     figure = Figure(layout="constrained")
     found.plot(figure.add_subplot(), bands="pointwise" if found.replicates > 1 else None)
-    with rc_context({"svg.hashsalt": "whitelie"}):  # the same result gives the same file
-        figure.savefig(path, format="svg", metadata={"Creator": FIGURE_CREATOR, "Date": None})
+    path.write_bytes(svg(figure, FIGURE_CREATOR))
 
 
 def _print_summary(found: "Result") -> None:

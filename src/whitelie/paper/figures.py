@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -32,6 +31,7 @@ from whitelie.figure import (
     ink,
     looks,
 )
+from whitelie.page import svg
 from whitelie.paper.measures import uniform_play
 from whitelie.paper.settings import NOT_IN_THE_PAPERS_FIGURES, Scenario
 from whitelie.policy import DPUCBInt, policy_from_dict
@@ -194,9 +194,8 @@ def fit(axes: Axes) -> Figure:
 
 def save(figure: Figure, folder: str | os.PathLike[str], name: str) -> None:
     """Write name.svg and name.pdf, the same bytes each time."""
-    with rc_context({"svg.hashsalt": "whitelie"}):
-        figure.savefig(Path(folder) / f"{name}.svg", metadata={"Date": None})
-        figure.savefig(Path(folder) / f"{name}.pdf", metadata={"CreationDate": None})
+    (Path(folder) / f"{name}.svg").write_bytes(svg(figure))
+    figure.savefig(Path(folder) / f"{name}.pdf", metadata={"CreationDate": None})
 
 
 def _points(axes: Axes, result: Result, places: NDArray[Any], *, named: bool) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from whitelie.page import Picture
 from whitelie.paper import figures, illustrations, runs, settings, tables
 from whitelie.paper.claims import Finding
-from whitelie.paper.report import Picture
 from whitelie.paper.runs import Runs, Scale, scenario_of
 from whitelie.paper.settings import SCENARIOS, Scenario
 from whitelie.paper.statements import examine

@@ -1,7 +1,8 @@
 """The report's numbers as one Markdown file, to be kept beside the code."""
 
+from whitelie.page import Table
 from whitelie.paper import settings
-from whitelie.paper.report import Report, Table
+from whitelie.paper.report import Report
 
 INTRODUCTION = (
     "This file was written by `whitelie reproduce`, which makes the same tables, the figures and "

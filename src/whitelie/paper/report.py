@@ -7,8 +7,6 @@ from typing import Protocol
 from whitelie import page
 from whitelie.page import Picture, Table
 
-__all__ = ["Claim", "Finding", "Picture", "Report", "Section", "Table", "render"]
-
 SYMBOLS = {"reproduced": "✓", "reproduced with a caveat": "~", "not reproduced": "✗"}
 """The verdicts, best first, and the sign of each."""
 

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from whitelie.errors import InvalidInput
 from whitelie.kernel.jit import source_hash
+from whitelie.page import Table
 from whitelie.paper import settings, summary, tables
 from whitelie.paper.claims import Claim
 from whitelie.paper.pictures import Album, Sight
 from whitelie.paper.reading import READINGS
 from whitelie.paper.record import record
-from whitelie.paper.report import Report, Section, Table, render
+from whitelie.paper.report import Report, Section, render
 from whitelie.paper.runs import Runs, Scale, Times
 from whitelie.paper.statements import conclude
 from whitelie.progress import progress

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from whitelie.page import Table
 from whitelie.paper import settings, tables
 from whitelie.paper.claims import Claim
-from whitelie.paper.report import Table
 
 
 def sentences(claims: Sequence[Claim], found: Sequence[Table]) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from whitelie.bands import t_interval
 from whitelie.bounds import lower_constant
+from whitelie.page import Table
 from whitelie.paper.measures import slopes
-from whitelie.paper.report import Table
 from whitelie.paper.runs import decades
 from whitelie.result import Result
 
