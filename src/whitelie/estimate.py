@@ -13,6 +13,8 @@ from whitelie.policy import TS
 ALPHA = 0.05
 MISSPECIFICATION_ALPHA = 0.001
 NODES = 8
+NEGLIGIBLE = 1e-7
+"""A probability that need not be divided among arms exactly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,11 @@ def probabilities_best(channels: Sequence[Channel], pulls: Array, successes: Arr
     quantiles = np.hstack([betaincinv(a, b, tail), 1 - betaincinv(b, a, tail)])
     cuts = np.unique(rewards_at(arms, quantiles))
     if len(cuts) > 4000:
-        cuts = cuts[np.linspace(0, len(cuts) - 1, 4000).astype(int)]
+        # Where the largest reward hardly ever lies, no cuts are needed: one cell is enough.
+        coarse = _evenly(cuts, 100)
+        all_below = np.prod(betainc(a, b, levels_at(arms, coarse)), axis=0)
+        first = max(int(np.searchsorted(all_below, NEGLIGIBLE)) - 1, 0)
+        cuts = _evenly(cuts[cuts >= coarse[first]], 1000)
     below = betainc(a, b, levels_at(arms, cuts))
     below = np.pad(below, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
     start, rise = below[:, :-1], np.diff(below)
@@ -88,14 +94,20 @@ def probabilities_best(channels: Sequence[Channel], pulls: Array, successes: Arr
     return np.asarray(best / best.sum())
 
 
+def _evenly(values: Array, most: int) -> Array:
+    size = min(most, len(values))
+    return np.asarray(values[np.linspace(0, len(values) - 1, size).astype(int)])
+
+
 def estimate_arms(
     channels: Sequence[Channel], pulls: Array, successes: Array, retired: Array
 ) -> list[Estimate]:
     """Return one estimate per arm; retired arms are not candidates for the best."""
     best = np.zeros(len(channels))
     active = ~retired
-    chosen = [channel for channel, keep in zip(channels, active, strict=True) if keep]
-    best[active] = probabilities_best(chosen, pulls[active], successes[active])
+    if active.any():
+        chosen = [channel for channel, keep in zip(channels, active, strict=True) if keep]
+        best[active] = probabilities_best(chosen, pulls[active], successes[active])
     return [
         _estimate(channel, int(n), int(s), float(p), bool(out))
         for channel, n, s, p, out in zip(channels, pulls, successes, best, retired, strict=True)

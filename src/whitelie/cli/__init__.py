@@ -11,6 +11,7 @@ import typer
 
 from whitelie.cli.plan import plan
 from whitelie.cli.reproduce import reproduce
+from whitelie.cli.serve import serve
 from whitelie.cli.simulate import simulate
 
 app = typer.Typer(
@@ -19,7 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (reproduce, simulate, plan):
+for command in (reproduce, simulate, plan, serve):
     app.command()(command)
 
 

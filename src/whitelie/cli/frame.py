@@ -24,6 +24,9 @@ Jobs = Annotated[
 Scheduler = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster at this address.")
 ]
+Address = Annotated[
+    str, typer.Option("--store", metavar="ADDRESS", help="The store, such as sqlite:///FILE.")
+]
 
 
 def refusing(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
@@ -60,6 +63,15 @@ def cluster(address: str | None) -> Iterator[tuple["Executor | None", int | None
         if not threads:
             typer.echo("the cluster has no workers yet; waiting for them", err=True)
         yield client.get_executor(), max(1, threads)
+
+
+@contextmanager
+def service_extra() -> Iterator[None]:
+    """Say how to get what the service needs, if it is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        stop(f'the service needs {error.name}: pip install "whitelie[service]"', 1)
 
 
 @contextmanager

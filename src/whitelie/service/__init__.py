@@ -1,0 +1,1 @@
+"""The private decision service: it decides, learns from flipped bits, and keeps counts only."""

@@ -1,0 +1,301 @@
+"""What operators ask for: experiments created, changed, watched and rolled back."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from whitelie.service import openapi, wire
+from whitelie.service.door import Service
+from whitelie.service.engine import Engine
+from whitelie.service.experiment import Experiment, finite, slug_of
+from whitelie.service.learner import Learner
+from whitelie.service.log import event
+from whitelie.service.metrics import exposition
+from whitelie.service.moment import minute_of, time_of
+from whitelie.service.refusal import Refusal
+from whitelie.service.results import csv
+from whitelie.service.store import Counts, Saved
+from whitelie.service.watch import latest_results
+
+MOST_BUCKETS = 1000
+HEARTBEAT = 15
+
+STORED = [
+    "experiments, their arms and channels",
+    "for every arm and minute of decision: how many were issued, answered, and answered by 1",
+    "one bit per decision, whether it was answered, until its token expires",
+    "hashes of keys",
+]
+NOT_STORED = [
+    "rewards: they never leave the device",
+    "a row for any decision or report",
+    "addresses, user agents, user ids, cookies, or an access log",
+]
+NOT_GUARANTEED = [
+    "that a page embeds an honest client: check on the device what leaves it",
+    "a limit over many reports: k reports of one person reveal k times epsilon; devices keep "
+    "the ledger",
+    "that coming back to the page at all is independent of the outcome",
+]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request, checked: its service and its body or query."""
+
+    service: Service
+    request: Request
+    body: Any
+
+    @property
+    def engine(self) -> Engine:
+        """The engine."""
+        return self.service.engine
+
+    @property
+    def learner(self) -> Learner:
+        """The experiment that the path names."""
+        return self.engine.learner(self.request.path_params["id"])
+
+
+Handler = Callable[[Call], Awaitable[Any]]
+
+
+async def create(call: Call) -> wire.Experiment:
+    """Create an experiment, or return the one that the same request created before."""
+    creation = _creation(call)
+    experiment = call.service.rules.create(call.body, call.engine.minute, creation)
+    definition = msgspec.json.encode(experiment).decode()
+    base = slug = slug_of(experiment.name)
+    number = 1
+    while True:
+        if (known := _created(call.engine, creation)) is not None:
+            return known.experiment.view(known.slug)
+        if slug not in call.engine.learners:
+            saved = await call.engine.write(call.engine.store.save, slug, definition)
+            await call.engine.refresh()
+            if saved is not None:
+                event("experiment_created", id=slug)
+                return experiment.view(slug)
+        number += 1
+        slug = f"{base}-{number}"
+
+
+def _creation(call: Call) -> str | None:
+    key = call.request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not 0 < len(key) <= 255:
+        raise Refusal("invalid_field", "it has 1 to 255 characters", "Idempotency-Key")
+    digest = hashlib.sha256(msgspec.json.encode(call.body)).hexdigest()
+    return f"{hashlib.sha256(key.encode()).hexdigest()} {digest}"
+
+
+def _created(engine: Engine, creation: str | None) -> Learner | None:
+    """Return the experiment that this request has created before, if any."""
+    if creation is None:
+        return None
+    for learner in engine.learners.values():
+        known = learner.experiment.creation
+        if known == creation:
+            return learner
+        if known is not None and known.split()[0] == creation.split()[0]:
+            message = "this key was used to create another experiment"
+            raise Refusal("idempotency_conflict", message, "Idempotency-Key")
+    return None
+
+
+async def list_all(call: Call) -> wire.Experiments:
+    """Return all experiments."""
+    learners = call.engine.learners.values()
+    return wire.Experiments([learner.experiment.view(learner.slug) for learner in learners])
+
+
+async def show(call: Call) -> wire.Experiment:
+    """Return one experiment."""
+    return call.learner.experiment.view(call.learner.slug)
+
+
+async def change(call: Call) -> wire.Experiment:
+    """Change an experiment."""
+    learner = call.learner
+    changed = call.service.rules.change(learner.experiment, call.body)
+    saved = await _save(call.engine, learner, changed)
+    event("experiment_changed", id=learner.slug, status=changed.status)
+    return changed.view(saved.slug)
+
+
+async def _save(engine: Engine, learner: Learner, experiment: Experiment) -> Saved:
+    definition = msgspec.json.encode(experiment).decode()
+    saved = await engine.write(engine.store.change, learner.saved, definition)
+    await engine.refresh()
+    if saved is None:
+        raise Refusal("changed_meanwhile", "somebody else has changed it; look and try again")
+    return saved
+
+
+async def delete(call: Call) -> None:
+    """Delete an experiment and all its counts."""
+    learner = call.learner
+    await call.engine.write(call.engine.store.delete, learner.number)
+    await call.engine.refresh()
+    event("experiment_deleted", id=learner.slug)
+
+
+async def results(call: Call) -> Any:
+    """Return what the reports say."""
+    return await latest_results(call.engine, call.learner)
+
+
+async def results_csv(call: Call) -> Response:
+    """Return the results as a table."""
+    learner = call.learner
+    text = csv(await latest_results(call.engine, learner))
+    name = {"content-disposition": f'attachment; filename="{learner.slug}.csv"'}
+    return Response(text, media_type="text/csv", headers=name)
+
+
+async def history(call: Call) -> wire.History:
+    """Return counts over time."""
+    learner, period = call.learner, call.body
+    start = learner.experiment.created if period.start is None else minute_of(period.start)
+    stop = call.engine.minute + 1 if period.stop is None else minute_of(period.stop)
+    if stop <= start:
+        raise Refusal("invalid_field", "the period must end after it begins", "to")
+    width = period.minutes or _fitting(stop - start)
+    if (stop - start) / width > 10 * MOST_BUCKETS:
+        message = f"this makes more than {10 * MOST_BUCKETS} buckets; make them longer"
+        raise Refusal("invalid_field", message, "minutes")
+    found = await asyncio.to_thread(call.engine.store.history, learner.number, start, stop, width)
+    buckets: dict[int, dict[int, Counts]] = {}
+    for (minute, arm), counts in sorted(found.items()):
+        buckets.setdefault(minute, {})[arm] = counts
+    return wire.History(
+        width,
+        [wire.Bucket(time_of(minute), _by_key(learner, arms)) for minute, arms in buckets.items()],
+    )
+
+
+def _fitting(minutes: int) -> int:
+    """Return the shortest usual width of which a thousand cover so many minutes."""
+    return next((width for width in (1, 5, 15, 60, 360) if minutes <= width * MOST_BUCKETS), 1440)
+
+
+def _by_key(learner: Learner, arms: Mapping[int, Counts]) -> list[wire.ArmCounts]:
+    keys = [arm.key for arm in learner.experiment.arms]
+    return [wire.ArmCounts(keys[arm], *counts) for arm, counts in arms.items()]
+
+
+async def roll_back(call: Call) -> wire.Removed:
+    """Remove the counts of a span of minutes. Their tokens are refused first, then counts go."""
+    learner, span = call.learner, call.body
+    start, stop = minute_of(span.start), minute_of(span.stop)
+    for field, time in (("from", span.start), ("to", span.stop)):
+        if time.second or time.microsecond:
+            raise Refusal("invalid_field", "give whole minutes", field)
+    if not 0 <= start < stop <= call.engine.minute:
+        message = "a span begins before it ends, and ends before the minute that it is now"
+        raise Refusal("invalid_field", message, "to")
+    spans = (*learner.experiment.rolled_back, (start, stop))
+    changed = msgspec.structs.replace(learner.experiment, rolled_back=spans)
+    await _save(call.engine, learner, changed)
+    removed = await call.engine.roll_back(learner, start, stop)
+    event("rolled_back", id=learner.slug, start=time_of(start), stop=time_of(stop))
+    return wire.Removed(_by_key(learner, removed))
+
+
+async def privacy(call: Call) -> wire.Privacy:
+    """Return what devices are promised."""
+    learner = call.learner
+    experiment = learner.experiment
+    statement = wire.Privacy(
+        experiment=learner.slug,
+        epsilon=finite(experiment.epsilon),
+        channels=sorted(
+            {
+                wire.Channel(channel.p00, channel.p11, finite(channel.epsilon))
+                for channel in experiment.channels
+            },
+            key=lambda channel: (channel.p00, channel.p11),
+        ),
+        window=experiment.window,
+        spread=experiment.spread,
+        feedback_ttl=experiment.feedback_ttl,
+        retention=experiment.retention,
+        stored=STORED,
+        not_stored=NOT_STORED,
+        not_guaranteed=NOT_GUARANTEED,
+    )
+    said = {key: value for key, value in msgspec.to_builtins(statement).items() if key != "hash"}
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    statement.hash = hashlib.sha256(canonical.encode()).hexdigest()
+    return statement
+
+
+async def stream(call: Call) -> StreamingResponse:
+    """Send the results whenever they have changed, at most once a second."""
+    learner = call.learner
+    return StreamingResponse(_events(call.engine, learner), media_type="text/event-stream")
+
+
+async def _events(engine: Engine, learner: Learner) -> AsyncIterator[bytes]:
+    sent, silent = b"", 0
+    while engine.learners.get(learner.slug) is learner and not engine.is_closing:
+        found = msgspec.json.encode(await latest_results(engine, learner))
+        silent += 1
+        if found != sent:
+            sent, silent = found, 0
+            yield b"event: results\ndata: " + found + b"\n\n"
+        elif silent >= HEARTBEAT:
+            silent = 0
+            yield b": still here\n\n"
+        await engine.pause(1)
+
+
+async def healthz(call: Call) -> wire.Health:
+    """The process lives if it answers."""
+    return wire.Health("ok")
+
+
+async def readyz(call: Call) -> wire.Health:
+    """Whether the last commit succeeded."""
+    if not call.engine.is_available:
+        raise Refusal("store_unavailable", "the store cannot be written now", retry_after=2)
+    return wire.Health("ok")
+
+
+async def metrics(call: Call) -> Response:
+    """Return counters for Prometheus."""
+    return Response(exposition(call.engine), media_type="text/plain; version=0.0.4")
+
+
+async def document(call: Call) -> Any:
+    """Return the OpenAPI document."""
+    return openapi.document()
+
+
+HANDLERS: dict[str, Handler] = {
+    "create": create,
+    "list": list_all,
+    "show": show,
+    "change": change,
+    "delete": delete,
+    "results": results,
+    "results_csv": results_csv,
+    "history": history,
+    "stream": stream,
+    "roll_back": roll_back,
+    "privacy": privacy,
+    "healthz": healthz,
+    "readyz": readyz,
+    "metrics": metrics,
+    "openapi": document,
+}
+"""Who does each operation that is not done at the door."""

@@ -1,0 +1,249 @@
+"""An experiment: what was asked for, checked once, and what may still change.
+
+The mechanism of an arm never changes: a new epsilon is a new experiment.
+"""
+
+import math
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from whitelie.channel import RandomizedResponse
+from whitelie.errors import InvalidInput
+from whitelie.policy import Policy, policy_from_dict
+from whitelie.service import wire
+from whitelie.service.moment import minutes_in, time_of
+from whitelie.service.refusal import Refusal
+from whitelie.specification import policy_at
+
+WEEK = 7 * wire.DAY
+CEILING_TOLERANCE = 1 + 1e-9
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """An option, the probabilities of its coin, and whether it is still shown."""
+
+    key: str
+    p00: float
+    p11: float
+    payload: Any = None
+    retired: bool = False
+
+    @property
+    def channel(self) -> RandomizedResponse:
+        """How devices flip their bits for this arm."""
+        return RandomizedResponse(p00=self.p00, p11=self.p11)
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """An experiment as it is stored. `p00` and `p11` are those of arms added without their own.
+
+    `rolled_back` lists spans of minutes whose decisions no longer count, `creation` names the
+    request that created it, so that it can be repeated.
+    """
+
+    name: str
+    arms: tuple[Arm, ...]
+    policy: dict[str, Any]
+    window: int
+    spread: int
+    feedback_ttl: int
+    floor: float
+    retention: int
+    created: int
+    p00: float | None = None
+    p11: float | None = None
+    status: wire.Status = "running"
+    rolled_back: tuple[tuple[int, int], ...] = ()
+    creation: str | None = None
+
+    @cached_property
+    def channels(self) -> tuple[RandomizedResponse, ...]:
+        """The channel of every arm."""
+        return tuple(arm.channel for arm in self.arms)
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """Where each arm stands, by its key."""
+        return {arm.key: position for position, arm in enumerate(self.arms)}
+
+    @cached_property
+    def rule(self) -> Policy:
+        """The policy that chooses."""
+        return policy_from_dict(self.policy)
+
+    @property
+    def epsilon(self) -> float:
+        """The largest epsilon per report of any arm."""
+        return max(channel.epsilon for channel in self.channels)
+
+    @property
+    def lifetime(self) -> int:
+        """For how many minutes after its minute of issue a decision can be answered."""
+        return minutes_in(self.feedback_ttl)
+
+    def view(self, slug: str) -> wire.Experiment:
+        """Return what the operator sees."""
+        arms = [
+            wire.Arm(arm.key, arm.payload, arm.p00, arm.p11, finite(channel.epsilon), arm.retired)
+            for arm, channel in zip(self.arms, self.channels, strict=True)
+        ]
+        return wire.Experiment(
+            id=slug,
+            name=self.name,
+            status=self.status,
+            arms=arms,
+            policy=self.rule.label,
+            window=self.window,
+            spread=self.spread,
+            feedback_ttl=self.feedback_ttl,
+            floor=self.floor,
+            retention=self.retention,
+            created=time_of(self.created),
+        )
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the operator allows: no report may tell more than `most_epsilon`."""
+
+    most_epsilon: float = 8.0
+
+    def create(self, asked: wire.NewExperiment, minute: int, creation: str | None) -> Experiment:
+        """Return the experiment that was asked for, or refuse it."""
+        common = _mechanism("", asked)
+        policy = _policy(asked.policy)
+        settled = asked.window + asked.spread
+        lifetime = settled + WEEK if asked.feedback_ttl is None else asked.feedback_ttl
+        if lifetime < settled:
+            raise _invalid(
+                "feedback_ttl",
+                f"reports leave up to window + spread = {settled} s after a decision",
+            )
+        experiment = Experiment(
+            name=asked.name,
+            arms=self._arms("arms", asked.arms, common),
+            policy=policy.to_dict(),
+            window=asked.window,
+            spread=asked.spread,
+            feedback_ttl=lifetime,
+            floor=asked.floor,
+            retention=asked.retention,
+            created=minute,
+            p00=None if common is None else common.p00,
+            p11=None if common is None else common.p11,
+            creation=creation,
+        )
+        return _checked(experiment)
+
+    def change(self, experiment: Experiment, asked: wire.Change) -> Experiment:
+        """Return the experiment with the changes, or refuse them."""
+        if experiment.status == "stopped" and asked != wire.Change(status="stopped"):
+            raise Refusal("experiment_stopped", "a stopped experiment does not change any more")
+        common = None
+        if experiment.p00 is not None and experiment.p11 is not None:
+            common = RandomizedResponse(p00=experiment.p00, p11=experiment.p11)
+        arms = [*experiment.arms, *self._arms("add", asked.add, common)]
+        positions = {arm.key: place for place, arm in enumerate(arms)}
+        for index, key in enumerate(asked.retire):
+            if key not in positions:
+                raise Refusal("unknown_arm", f"there is no arm {key!r}", f"retire[{index}]")
+            arms[positions[key]] = msgspec.structs.replace(arms[positions[key]], retired=True)
+        return _checked(
+            msgspec.structs.replace(
+                experiment, arms=tuple(arms), status=asked.status or experiment.status
+            )
+        )
+
+    def _arms(
+        self, field: str, asked: list[wire.NewArm], common: RandomizedResponse | None
+    ) -> tuple[Arm, ...]:
+        made = []
+        for index, arm in enumerate(asked):
+            path = f"{field}[{index}]"
+            channel = _mechanism(path, arm) or common
+            if channel is None:
+                raise _invalid(f"{path}.epsilon", "give epsilon, or p00 and p11")
+            if channel.epsilon > self.most_epsilon * CEILING_TOLERANCE:
+                raise Refusal(
+                    "epsilon_above_ceiling",
+                    f"a report would reveal epsilon = {channel.epsilon:.4g}; "
+                    f"this server allows {self.most_epsilon:.4g}",
+                    f"{path}.epsilon",
+                )
+            if len(msgspec.json.encode(arm.payload)) > wire.LARGEST_PAYLOAD:
+                raise _invalid(
+                    f"{path}.payload", f"it exceeds {wire.LARGEST_PAYLOAD} bytes of JSON"
+                )
+            made.append(Arm(arm.key, channel.p00, channel.p11, arm.payload))
+        return tuple(made)
+
+
+def slug_of(name: str) -> str:
+    """Return the name as it can stand in an address.
+
+    >>> slug_of("Große Überschrift: <b>A</b>?"), slug_of("日本")
+    ('groe-uberschrift-b-a-b', 'experiment')
+    """
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:60] or "experiment"
+
+
+def finite(epsilon: float) -> float | None:
+    """Return an epsilon for JSON, which has no infinity: there it is null."""
+    return epsilon if math.isfinite(epsilon) else None
+
+
+def _mechanism(path: str, asked: wire.NewExperiment | wire.NewArm) -> RandomizedResponse | None:
+    prefix = f"{path}." if path else ""
+    if asked.epsilon is None and asked.p00 is None and asked.p11 is None:
+        return None
+    if asked.epsilon is not None and (asked.p00, asked.p11) != (None, None):
+        raise _invalid(f"{prefix}epsilon", "give epsilon, or p00 and p11, not both")
+    try:
+        if asked.epsilon is not None:
+            return RandomizedResponse.from_epsilon(asked.epsilon)
+        if asked.p00 is None or asked.p11 is None:
+            missing = "p00" if asked.p00 is None else "p11"
+            raise _invalid(f"{prefix}{missing}", "p00 and p11 go together")
+        return RandomizedResponse(p00=asked.p00, p11=asked.p11)
+    except InvalidInput as refused:
+        field = "epsilon" if asked.epsilon is not None else "p00"
+        raise _invalid(f"{prefix}{field}", refused.reason) from None
+
+
+def _policy(asked: str | wire.PolicyTable) -> Policy:
+    table: Any = asked
+    if isinstance(asked, wire.PolicyTable):
+        given = msgspec.to_builtins(asked)
+        table = {key: value for key, value in given.items() if value is not None}
+    try:
+        policy: Policy = policy_at("policy", table)[1]
+    except InvalidInput as refused:
+        raise _invalid(refused.field, refused.reason) from None
+    if not policy.counts_feedback:
+        raise _invalid("policy", f"{policy.label} keeps more than counts and cannot run live")
+    return policy
+
+
+def _checked(experiment: Experiment) -> Experiment:
+    keys = [arm.key for arm in experiment.arms]
+    if len(keys) > wire.MOST_ARMS:
+        raise _invalid("add", f"an experiment has at most {wire.MOST_ARMS} arms")
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _invalid("arms", f"two arms have the key {twice!r}")
+    shown = sum(not arm.retired for arm in experiment.arms)
+    if not shown:
+        raise _invalid("retire", "this is the last arm; add another before retiring it")
+    if experiment.floor * shown > 1:
+        raise _invalid("floor", f"{shown} arms cannot each have more than {1 / shown:.4g}")
+    return experiment
+
+
+def _invalid(field: str, message: str) -> Refusal:
+    return Refusal("invalid_field", message, field)

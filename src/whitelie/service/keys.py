@@ -1,0 +1,73 @@
+"""Keys: who may ask for what. The store keeps their hashes only.
+
+*Admin* keys do everything. *Reader* keys see results and metrics. *Publishable* keys stand in pages
+that everybody can read, so they only decide, one decision per request, for their own origins and
+within their rate.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+
+from whitelie.errors import InvalidInput
+from whitelie.service.refusal import Refusal
+from whitelie.service.store import Key
+
+PREFIXES = {"admin": "ak_", "reader": "rk_", "publishable": "pk_"}
+"""What the keys of each role begin with."""
+
+SHORTEST = 32
+DECISIONS_PER_MINUTE = 6000
+
+
+def new_key(role: str) -> str:
+    """Return the text of a new key."""
+    return PREFIXES[role] + secrets.token_urlsafe(32)
+
+
+def hash_of(text: str) -> bytes:
+    """Return what the store keeps of a key: its text has 256 random bits, so no salt is needed."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def admin_key(name: str, text: str) -> Key:
+    """Return the admin key that the operator has chosen."""
+    if not text.startswith(PREFIXES["admin"]) or len(text) < SHORTEST:
+        reason = f"an admin key begins with ak_ and has at least {SHORTEST} characters"
+        raise InvalidInput("WHITELIE_ADMIN_KEY", "(not shown)", reason)
+    return Key(name, "admin", hash_of(text))
+
+
+def origin(text: str) -> str:
+    """Return an origin as browsers send it, or refuse it.
+
+    >>> origin("https://Shop.example/")
+    'https://shop.example'
+    """
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    parts = urlsplit(text.rstrip("/").lower())
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or parts.query:
+        raise InvalidInput("origin", text, "an origin is like https://shop.example, without path")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+class Keyring:
+    """The keys that are good now, found by their text."""
+
+    def __init__(self, keys: Iterable[Key] = ()) -> None:
+        self.replace(keys)
+
+    def replace(self, keys: Iterable[Key]) -> None:
+        """Take these keys instead of all others."""
+        self._keys = {key.hash: key for key in keys}
+        self.origins = frozenset(origin for key in self._keys.values() for origin in key.origins)
+
+    def find(self, authorization: bytes | None, minute: int) -> Key:
+        """Return the key that an Authorization header carries, or refuse the request."""
+        if authorization is None or authorization[:7].lower() != b"bearer ":
+            raise Refusal("unknown_key", "send a key as: Authorization: Bearer …", "Authorization")
+        key = self._keys.get(hashlib.sha256(authorization[7:].strip()).digest())
+        if key is None or (key.expiry is not None and minute > key.expiry):
+            raise Refusal("unknown_key", "this key is not known here, or revoked", "Authorization")
+        return key

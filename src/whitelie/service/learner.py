@@ -1,0 +1,126 @@
+"""One experiment at work: its counts in memory, and the arms that it chooses from them."""
+
+import secrets
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import numpy as np
+
+from whitelie.kernel.arms import Array, pack
+from whitelie.kernel.choice import State, decide, rule_of
+from whitelie.service import wire
+from whitelie.service.experiment import Experiment
+from whitelie.service.refusal import Refusal
+from whitelie.service.store import Counts, Saved
+
+NOTHING = Counts()
+COLUMNS = ("issued", "answered", "ones", "closed_issued", "closed_answered", "in_flight")
+
+
+class Learner:
+    """Chooses arms of one experiment; committed counts are added to it.
+
+    `closed_issued` and `closed_answered` are of decisions that have expired; decisions that are
+    chosen but not yet committed are in flight.
+    """
+
+    issued: Array
+    answered: Array
+    ones: Array
+    closed_issued: Array
+    closed_answered: Array
+    in_flight: Array
+
+    def __init__(self, saved: Saved, totals: Mapping[int, Counts]) -> None:
+        self.number = saved.number
+        self.slug = saved.slug
+        self._random = np.random.default_rng(secrets.randbits(128))
+        self._key = np.uint64(secrets.randbits(64))
+        self._decisions = 0
+        for name in COLUMNS:
+            setattr(self, name, _zeros(0))
+        self.define(saved)
+        self.restart(totals, {})
+
+    def define(self, saved: Saved) -> None:
+        """Take a new definition: arms may have been added or retired, the status changed."""
+        self.saved = saved
+        self.experiment = experiment = msgspec.json.decode(saved.definition, type=Experiment)
+        self._rule = rule_of(experiment.rule)
+        self.shown = np.array([not arm.retired for arm in experiment.arms])
+        self._arms = pack(experiment.rule, experiment.channels, self.shown)
+        self._places = np.flatnonzero(self.shown)
+        more = len(experiment.arms) - len(self.issued)
+        for name in COLUMNS:
+            setattr(self, name, np.append(getattr(self, name), _zeros(more)))
+        self.answers = [_answer(experiment, position) for position in range(len(experiment.arms))]
+
+    def restart(self, totals: Mapping[int, Counts], closed: Mapping[int, Counts]) -> None:
+        """Set all counts to what the store has, and those of expired decisions."""
+        for arm in range(len(self.issued)):
+            self.issued[arm], self.answered[arm], self.ones[arm] = totals.get(arm, NOTHING)
+            self.closed_issued[arm] = self.closed_answered[arm] = 0
+        self.close(closed)
+
+    def close(self, closed: Mapping[int, Counts]) -> None:
+        """Add decisions that have expired."""
+        for arm, counts in closed.items():
+            self.closed_issued[arm] += counts.issued
+            self.closed_answered[arm] += counts.answered
+
+    @property
+    def pending(self) -> Array:
+        """How many decisions of each arm may still be answered: kl-UCB and UCB count them."""
+        missing = self.closed_issued - self.closed_answered
+        return np.asarray(self.issued + self.in_flight - self.answered - missing)
+
+    def choose(self, count: int, available: Iterable[str] | None = None) -> list[int]:
+        """Return the arms to show next; they are in flight until they are committed or dropped."""
+        choosable = self._choosable(available)
+        chosen = np.empty(count, dtype=np.int64)
+        state = State(self.answered, self.ones, self.pending, choosable)
+        decide(self._rule, self._arms, state, self._key, self._decisions, chosen)
+        self._decisions += count
+        if self.experiment.floor:
+            self._raise_to_floor(chosen, np.flatnonzero(choosable))
+        np.add.at(self.in_flight, chosen, 1)
+        arms: list[int] = chosen.tolist()
+        return arms
+
+    def is_rolled_back(self, minute: int) -> bool:
+        """Whether decisions of this minute no longer count."""
+        return any(start <= minute < stop for start, stop in self.experiment.rolled_back)
+
+    def _choosable(self, available: Iterable[str] | None) -> Array:
+        if available is None:
+            return self.shown
+        wanted = np.zeros_like(self.shown)
+        for index, key in enumerate(available):
+            if key not in self.experiment.positions:
+                raise Refusal("unknown_arm", f"there is no arm {key!r}", f"available[{index}]")
+            wanted[self.experiment.positions[key]] = True
+        choosable = np.asarray(wanted & self.shown)
+        if not choosable.any():
+            raise Refusal("unknown_arm", "all these arms are retired", "available")
+        return choosable
+
+    def _raise_to_floor(self, chosen: Array, places: Array) -> None:
+        """Give every arm its least share: choose evenly with probability floor · arms."""
+        evenly = self._random.random(len(chosen)) < self.experiment.floor * len(places)
+        chosen[evenly] = self._random.choice(places, evenly.sum())
+
+
+def _zeros(size: int) -> Array:
+    return np.zeros(size, dtype=np.int64)
+
+
+def _answer(experiment: Experiment, position: int) -> tuple[bytes, bytes]:
+    """Return a decision as JSON, before and after its token."""
+    arm = experiment.arms[position]
+    mechanism = wire.Mechanism(arm.p00, arm.p11, experiment.window, experiment.spread)
+    whole = msgspec.json.encode(
+        wire.Decision(arm.key, arm.payload, "", mechanism, experiment.feedback_ttl)
+    )
+    rest = msgspec.json.encode(mechanism)
+    end = b'","mechanism":' + rest + b',"expires_in":%d}' % experiment.feedback_ttl
+    return whole.removesuffix(end), end

@@ -1,0 +1,59 @@
+"""The log: one JSON object per line, about the service and never about those who use it.
+
+There is no access log. An unexpected error is logged by its kind and where it happened, without its
+message, which might repeat what somebody sent.
+"""
+
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_LOGGER = logging.getLogger("whitelie.service")
+
+
+class Lines(logging.Formatter):
+    """Writes a record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.msg if record.name == _LOGGER.name else "uvicorn",
+        }
+        if record.name == _LOGGER.name:
+            line |= getattr(record, "facts", {})
+        if record.exc_info and record.exc_info[0]:
+            line["error"] = record.exc_info[0].__name__
+            line["at"] = [
+                f"{Path(frame.filename).name}:{frame.lineno}"
+                for frame in traceback.extract_tb(record.exc_info[2])
+            ]
+        return msgspec.json.encode(line).decode()
+
+
+def event(name: str, **facts: Any) -> None:
+    """Log what happened."""
+    _LOGGER.info(name, extra={"facts": facts})
+
+
+def failure(error: BaseException) -> None:
+    """Log an unexpected error, without its message."""
+    _LOGGER.error("internal_error", exc_info=(type(error), error, error.__traceback__))
+
+
+def start(stream: Any = None) -> None:
+    """Write the log to stderr."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(Lines())
+    for name in (_LOGGER.name, "uvicorn", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+    _LOGGER.setLevel(logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -1,0 +1,80 @@
+"""Counters for Prometheus, read off the engine when they are asked for."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from whitelie.estimate import is_misspecified
+from whitelie.service.engine import Engine
+
+
+def exposition(engine: Engine) -> bytes:
+    """Return all metrics in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(_Metrics(engine))
+    return bytes(generate_latest(registry))
+
+
+class _Metrics(Collector):
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric."""
+        yield from self._of_the_process()
+        yield from self._of_arms()
+
+    def _of_the_process(self) -> Iterator[Metric]:
+        tally = self._engine.tally
+        yield CounterMetricFamily(
+            "whitelie_decisions", "Decisions committed since the start.", tally.decisions
+        )
+        reports = CounterMetricFamily(
+            "whitelie_reports", "Reports since the start, by outcome.", labels=["outcome"]
+        )
+        for outcome, count in tally.outcomes.items():
+            reports.add_metric([outcome], count)
+        yield reports
+        yield CounterMetricFamily("whitelie_commits", "Transactions.", tally.commits)
+        yield CounterMetricFamily(
+            "whitelie_failed_commits", "Transactions that failed.", tally.failed_commits
+        )
+        yield CounterMetricFamily(
+            "whitelie_commit_seconds", "Time that transactions took.", tally.commit_seconds
+        )
+        yield GaugeMetricFamily(
+            "whitelie_store_available", "Whether the store works.", self._engine.is_available
+        )
+
+    def _of_arms(self) -> Iterator[Metric]:
+        columns = {
+            "issued": "Decisions issued.",
+            "answered": "Decisions answered.",
+            "ones": "Answers that were 1.",
+            "pending": "Decisions that may still be answered.",
+            "missing": "Decisions that expired unanswered.",
+            "misspecified": "Whether the reports cannot come from the declared channel.",
+        }
+        families = {
+            name: GaugeMetricFamily(f"whitelie_arm_{name}", text, labels=["experiment", "arm"])
+            for name, text in columns.items()
+        }
+        for learner in self._engine.learners.values():
+            missing = learner.closed_issued - learner.closed_answered
+            values = zip(
+                learner.issued,
+                learner.answered,
+                learner.ones,
+                learner.pending,
+                missing,
+                strict=True,
+            )
+            for arm, channel, counts in zip(
+                learner.experiment.arms, learner.experiment.channels, values, strict=True
+            ):
+                impossible = is_misspecified(channel, int(counts[1]), int(counts[2]))
+                for family, value in zip(families.values(), (*counts, impossible), strict=True):
+                    family.add_metric([learner.slug, arm.key], float(value))
+        yield from families.values()

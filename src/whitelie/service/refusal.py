@@ -1,0 +1,70 @@
+"""Every way in which the service says no: one shape, one code for each, listed here.
+
+A refusal is `{"error": {"code", "message", "field"?}}`. It changes nothing.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from whitelie.errors import WhitelieError
+
+STATUS = {
+    "malformed_json": 400,
+    "unknown_key": 401,
+    "not_allowed": 403,
+    "origin_not_allowed": 403,
+    "not_found": 404,
+    "unknown_experiment": 404,
+    "method_not_allowed": 405,
+    "experiment_paused": 409,
+    "experiment_stopped": 409,
+    "changed_meanwhile": 409,
+    "idempotency_conflict": 409,
+    "token_expired": 410,
+    "body_too_large": 413,
+    "unsupported_media_type": 415,
+    "invalid_field": 422,
+    "invalid_bit": 422,
+    "invalid_token": 422,
+    "unknown_arm": 422,
+    "epsilon_above_ceiling": 422,
+    "too_many_decisions": 429,
+    "internal_error": 500,
+    "store_unavailable": 503,
+}
+"""The HTTP status of every code."""
+
+
+@dataclass
+class Refusal(WhitelieError):
+    """A request was refused; `retry_after` says in how many seconds to try again."""
+
+    code: str
+    message: str
+    field: str | None = None
+    retry_after: int | None = None
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return STATUS[self.code]
+
+    @property
+    def body(self) -> bytes:
+        """The answer as JSON."""
+        return msgspec.json.encode(Error(ErrorDetail(self.code, self.message, self.field)))
+
+
+class ErrorDetail(msgspec.Struct, omit_defaults=True):
+    """What was refused: a code for programs, a sentence for people, and the field."""
+
+    code: str
+    message: str
+    field: str | None = None
+
+
+class Error(msgspec.Struct):
+    """The one shape of all errors."""
+
+    error: ErrorDetail

@@ -1,0 +1,108 @@
+"""The process: opens the store, makes the first key, serves until it is told to end."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from socket import socket
+
+import uvicorn
+
+from whitelie.errors import WhitelieError
+from whitelie.service import log
+from whitelie.service.app import build
+from whitelie.service.door import Service
+from whitelie.service.engine import Engine
+from whitelie.service.experiment import Rules
+from whitelie.service.keys import admin_key, hash_of, new_key
+from whitelie.service.limits import Limits
+from whitelie.service.secret import token_secrets, write_private
+from whitelie.service.store import Key, Store
+from whitelie.service.store.sqlite import SQLiteStore
+
+GRACE = 10
+"""Seconds that requests have to finish when the service ends."""
+
+SWITCH = 0.0005
+"""The longest that the writer waits for the interpreter, in seconds; 5 ms is Python's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the operator has chosen."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    most_epsilon: float = 8.0
+    per_address: int = 120
+    trusted_proxies: str = "127.0.0.1"
+
+
+class Server(uvicorn.Server):
+    """Says where it listens, and tells its streams to end before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
+        super().__init__(config)
+        self._engine = engine
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            log.event("serving", address=f"http://{host}:{port}", epoch=self._engine.epoch)
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        """End: no new requests, those at work are finished, what was accepted is committed."""
+        self._engine.end_streams()
+        await super().shutdown(sockets)
+        log.event("stopped")
+
+
+def run(path: Path, settings: Settings) -> None:
+    """Serve from the SQLite file at `path` until a signal to end."""
+    secret_file = path.with_name(f"{path.name}.secret")
+    store = SQLiteStore(path)
+    store.claim()
+    log.start()
+    _make_first_key(store, path.with_name(f"{path.name}.admin-key"))
+    sys.setswitchinterval(SWITCH)
+    engine = Engine(store, lambda: token_secrets(secret_file))
+    service = Service(engine, Rules(settings.most_epsilon), Limits(settings.per_address))
+    config = uvicorn.Config(
+        build(service),
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        forwarded_allow_ips=settings.trusted_proxies,
+        timeout_graceful_shutdown=GRACE,
+    )
+    server = Server(config, engine)
+    server.run()
+    if not server.started:
+        raise WhitelieError(f"cannot listen on {settings.host}:{settings.port}")
+
+
+def _make_first_key(store: Store, file: Path) -> None:
+    """Keep the operator's admin key, or make one if there is none and hand it over once."""
+    given, known = os.environ.get("WHITELIE_ADMIN_KEY"), store.keys()
+    if given is not None:
+        key = admin_key("environment", given)
+        for old in known:
+            if old.name == key.name and old.hash != key.hash:
+                store.delete_key(old.hash)
+        store.save_key(key)
+    elif not any(key.role == "admin" for key in known):
+        text = new_key("admin")
+        if sys.stdout.isatty():
+            print(f"Admin key, shown this once: {text}")
+        else:
+            write_private(file, f"{text}\n")
+            log.event("admin_key_written", file=str(file))
+        store.save_key(Key("first", "admin", hash_of(text)))

@@ -1,0 +1,163 @@
+"""What the service remembers, and the contract of every store.
+
+A store holds experiments, keys, epochs, counts and spent bits, and nothing else: no decision has a
+row of its own, and nothing says who was asked.
+
+- **Epochs.** `new_epoch` returns a number that no process had before, durably. A process numbers
+  its decisions from 0 within its epoch, so that (epoch, sequence) names a decision for ever.
+- **Counts** are kept per place, which is an experiment, an arm and the minute of *issue*: how many
+  decisions were issued, how many of these were answered, and how many answers were 1.
+- **Spent bits.** Bit `sequence` of an epoch says that this decision has been answered. Bits lie in
+  blocks of `BLOCK`; a block may be dropped when all the tokens whose bits it holds have expired,
+  because an expired token is refused before its bit is looked at.
+- **commit** is the one way in which counts grow. It adds the issued decisions and, for every report
+  whose bit is free, sets the bit and adds to the counts of its place, all in one durable
+  transaction. It returns for each report, in order, whether its bit was free. Of two reports on one
+  decision exactly one is told so: in one commit or in two, from one process or from many.
+- **Invariant**, at every moment and after any crash, over tokens that have neither expired nor been
+  rolled back nor deleted with their experiment: ones ≤ answered = spent bits ≤ issued.
+- **Experiments** have a number, which is never reused, a slug and a definition, a text that only
+  the service reads. `save` and `change` never overwrite what somebody else wrote meanwhile: they
+  return None instead.
+- **Keys** are kept by the hash of their text.
+- **generation** is a number that differs whenever experiments or keys have been changed by anybody.
+
+When a method raises, it has changed nothing. A store raises `Unavailable` when it cannot do its
+work now, such as on a full disk, and works again by itself when it can. Its writing methods are
+called from one thread at a time, the reading ones (`totals`, `history`, `experiments`, `keys`,
+`spent_bits`, `sizes`, `generation`) from any thread, also beside a writing one. Times are whole
+minutes since 1970.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from whitelie.errors import WhitelieError
+from whitelie.service.token import Decision
+
+BLOCK = 8192
+"""Decisions whose spent bits lie in one block."""
+
+
+class Unavailable(WhitelieError):
+    """The store cannot do its work now; what was asked has not been done."""
+
+
+class Place(NamedTuple):
+    """Where counts belong: an arm of an experiment, and the minute in which it was decided."""
+
+    experiment: int
+    arm: int
+    minute: int
+
+
+class Counts(NamedTuple):
+    """Decisions issued, how many of them were answered, and how many answers were 1."""
+
+    issued: int = 0
+    answered: int = 0
+    ones: int = 0
+
+
+class Report(NamedTuple):
+    """An answer to a decision."""
+
+    decision: Decision
+    bit: int
+
+
+@dataclass
+class Batch:
+    """What one commit makes durable: how many decisions were issued at each place, and reports."""
+
+    issued: dict[Place, int] = field(default_factory=dict)
+    reports: list[Report] = field(default_factory=list)
+
+
+class Saved(NamedTuple):
+    """An experiment as the store keeps it."""
+
+    number: int
+    slug: str
+    definition: str
+
+
+class Key(NamedTuple):
+    """Who may ask, and for what; `expiry` is the last minute in which the key is good, if any."""
+
+    name: str
+    role: str
+    hash: bytes
+    origins: tuple[str, ...] = ()
+    decisions_per_minute: int = 0
+    expiry: int | None = None
+
+
+class Store(Protocol):
+    """See the contract above."""
+
+    def new_epoch(self) -> int:
+        """Return a number that no process had before."""
+
+    def commit(self, batch: Batch) -> Sequence[bool]:
+        """Make a batch durable; return for each report whether its decision was unanswered."""
+
+    def totals(self, experiment: int, before: int | None = None) -> Mapping[int, Counts]:
+        """Return the counts of each arm, over all minutes or those before a minute."""
+
+    def history(
+        self, experiment: int, start: int, stop: int, width: int = 1
+    ) -> Mapping[tuple[int, int], Counts]:
+        """Return {(minute, arm): counts} of the minutes start … stop − 1.
+
+        Minutes are joined in buckets of `width`, which begin at its multiples.
+        """
+
+    def roll_back(self, experiment: int, start: int, stop: int) -> Mapping[int, Counts]:
+        """Remove the counts of the minutes start … stop − 1; return what was removed, by arm."""
+
+    def fold(self, experiment: int, before: int, width: int) -> None:
+        """Join the minutes before a minute in buckets of `width`; all their sums stay.
+
+        A bucket that reaches beyond `before` is left as it is.
+        """
+
+    def forget_spent(self, before: int) -> int:
+        """Drop the blocks all of whose tokens expired before a minute; return how many."""
+
+    def spent_bits(self) -> int:
+        """Return how many bits are set in all blocks, so that anybody can check the invariant."""
+
+    def save(self, slug: str, definition: str) -> Saved | None:
+        """Keep a new experiment, or return None if there is one of this slug."""
+
+    def change(self, saved: Saved, definition: str) -> Saved | None:
+        """Replace the definition, or return None if it is no longer the one of `saved`."""
+
+    def delete(self, number: int) -> None:
+        """Remove an experiment and all its counts."""
+
+    def experiments(self) -> Sequence[Saved]:
+        """Return all experiments, in the order of their numbers."""
+
+    def save_key(self, key: Key) -> None:
+        """Keep a key, in place of the one of the same hash."""
+
+    def delete_key(self, hash: bytes) -> None:
+        """Remove the key of this hash."""
+
+    def keys(self) -> Sequence[Key]:
+        """Return all keys, in the order in which they were first kept."""
+
+    def generation(self) -> int:
+        """Return a number that differs after any change of experiments or keys."""
+
+    def probe(self) -> None:
+        """Write something durably, or raise `Unavailable`."""
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return how many rows each table has: all that is stored."""
+
+    def close(self) -> None:
+        """Give up the store."""

@@ -1,0 +1,457 @@
+"""The embedded store: one SQLite file with a write-ahead log, flushed to disk at every commit.
+
+A thread gives up the interpreter at each step of a statement, and beside a busy event loop it waits
+long to have it back. So a commit is one step: the trigger of the view `batch` does everything, and
+rows are read as one JSON text.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import sqlite3
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from whitelie.errors import InvalidInput
+from whitelie.service.store import BLOCK, Batch, Counts, Key, Saved, Unavailable
+
+APPLICATION = int.from_bytes(b"whit")
+"""Marks a SQLite file as ours."""
+
+WAIT = 5
+"""Seconds for which a lock of another process is waited for."""
+
+CACHED = 65_536
+"""Blocks of spent bits that are kept in memory."""
+
+_FREE = bytes(BLOCK // 8)
+
+_COMMIT = "INSERT INTO batch (writer, counts, blocks, bits) VALUES (?, ?, ?, ?)"
+_TOTALS = """
+SELECT json_group_array(json_array(arm, issued, answered, ones)) FROM (
+    SELECT arm, sum(issued) AS issued, sum(answered) AS answered, sum(ones) AS ones
+    FROM counts WHERE experiment = ? AND minute >= ? AND minute < ? GROUP BY arm)
+"""
+_HISTORY = """
+SELECT json_group_array(json_array(bucket, arm, issued, answered, ones)) FROM (
+    SELECT minute - minute % ?4 AS bucket, arm,
+        sum(issued) AS issued, sum(answered) AS answered, sum(ones) AS ones
+    FROM counts WHERE experiment = ?1 AND minute >= ?2 AND minute < ?3 GROUP BY bucket, arm)
+"""
+_TO_FOLD = """
+SELECT json_group_array(json_array(?1, arm, bucket, issued, answered, ones)) FROM (
+    SELECT minute - minute % ?3 AS bucket, arm,
+        sum(issued) AS issued, sum(answered) AS answered, sum(ones) AS ones
+    FROM counts WHERE experiment = ?1 AND minute < ?2 AND minute % ?3 <> 0 GROUP BY bucket, arm)
+"""
+_SAVE_KEY = """
+INSERT INTO keys (name, role, hash, origins, decisions_per_minute, expiry)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (hash) DO UPDATE SET name = excluded.name, role = excluded.role,
+    origins = excluded.origins, decisions_per_minute = excluded.decisions_per_minute,
+    expiry = excluded.expiry
+"""
+_KEYS = """
+SELECT json_group_array(
+    json_array(number, name, role, hex(hash), json(origins), decisions_per_minute, expiry))
+FROM keys
+"""
+_SIZES = """
+SELECT (SELECT count(*) FROM epochs) AS epochs, (SELECT count(*) FROM experiments) AS experiments,
+    (SELECT count(*) FROM keys) AS keys, (SELECT count(*) FROM counts) AS counts,
+    (SELECT count(*) FROM spent) AS spent
+"""
+_LAST = 2**62  # later than any minute
+
+_TROUBLES = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_BUSY: f"another process has held the database for {WAIT} seconds",
+    sqlite3.SQLITE_LOCKED: "the database is locked",
+    sqlite3.SQLITE_READONLY: "the database may only be read",
+    sqlite3.SQLITE_IOERR: "the disk fails to read or write the database",
+    sqlite3.SQLITE_CANTOPEN: "the database or its log cannot be opened",
+    sqlite3.SQLITE_PROTOCOL: "the database's locks do not work",
+    sqlite3.SQLITE_CORRUPT: "the database is damaged",
+    sqlite3.SQLITE_NOTADB: "the database is damaged",
+}
+
+
+class _Change(NamedTuple):
+    """What a batch makes of the blocks that it touches and of the counts."""
+
+    free: list[bool]
+    blocks: dict[tuple[int, int], bytes]
+    arguments: tuple[str, str, bytes]
+
+
+class SQLiteStore:
+    """A store in one file; see the contract in `whitelie.service.store`.
+
+    Blocks of spent bits are kept in memory. A commit works on copies, which take their places only
+    when the transaction is durable. It is refused by the database if another process has spent bits
+    since; then memory is emptied and the batch looked at again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer = secrets.randbits(62)
+        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._readers: deque[sqlite3.Connection] = deque()
+        self._lock: int | None = None
+        with _explained():
+            self._connection = _opened(path)
+
+    def claim(self) -> None:
+        """Be the only server of this file until `close`, or refuse if there is another."""
+        try:
+            lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise Unavailable(f"{self._path}.lock cannot be made ({error.strerror})") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            reason = "another server uses it: stop that one, or give this one a file of its own"
+            raise InvalidInput("store", str(self._path), reason) from None
+        self._lock = lock
+
+    def new_epoch(self) -> int:
+        """Return a number that no process had before."""
+        return _number(self._write("INSERT INTO epochs DEFAULT VALUES").lastrowid)
+
+    def commit(self, batch: Batch) -> Sequence[bool]:
+        """Make a batch durable; return for each report whether its decision was unanswered."""
+        with _explained():
+            change = self._changed(batch)
+            try:
+                self._connection.execute(_COMMIT, (self._writer, *change.arguments))
+            except sqlite3.IntegrityError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+                    raise
+                with self._transaction() as connection:
+                    self._take_over()
+                    change = self._changed(batch)
+                    connection.execute(_COMMIT, (self._writer, *change.arguments))
+        for address, bits in change.blocks.items():
+            self._keep(address, bits)
+        return change.free
+
+    def totals(self, experiment: int, before: int | None = None) -> Mapping[int, Counts]:
+        """Return the counts of each arm, over all minutes or those before a minute."""
+        with self._reading() as connection:
+            return _totals(connection, experiment, 0, _LAST if before is None else before)
+
+    def history(
+        self, experiment: int, start: int, stop: int, width: int = 1
+    ) -> Mapping[tuple[int, int], Counts]:
+        """Return {(minute, arm): counts} of the minutes start … stop − 1.
+
+        Minutes are joined in buckets of `width`, which begin at its multiples.
+        """
+        with self._reading() as connection:
+            rows = _rows(connection, _HISTORY, (experiment, start, stop, width))
+        return {(minute, arm): Counts(*counts) for minute, arm, *counts in rows}
+
+    def roll_back(self, experiment: int, start: int, stop: int) -> Mapping[int, Counts]:
+        """Remove the counts of the minutes start … stop − 1; return what was removed, by arm."""
+        with self._transaction() as connection:
+            removed = _totals(connection, experiment, start, stop)
+            where = "experiment = ? AND minute >= ? AND minute < ?"
+            connection.execute(f"DELETE FROM counts WHERE {where}", (experiment, start, stop))
+        return removed
+
+    def fold(self, experiment: int, before: int, width: int) -> None:
+        """Join the minutes before a minute in buckets of `width`; all their sums stay.
+
+        A bucket that reaches beyond `before` is left as it is.
+        """
+        old = experiment, before - before % width, width
+        with self._transaction() as connection:
+            (joined,) = connection.execute(_TO_FOLD, old).fetchone()
+            where = "experiment = ? AND minute < ? AND minute % ? <> 0"
+            connection.execute(f"DELETE FROM counts WHERE {where}", old)
+            self._take_over()
+            connection.execute(_COMMIT, (self._writer, joined, "[]", b""))
+
+    def forget_spent(self, before: int) -> int:
+        """Drop the blocks all of whose tokens expired before a minute; return how many."""
+        with self._transaction() as connection:
+            # Others' memories of these blocks must go too, or a commit would bring the bits back.
+            self._take_over()
+            query = "SELECT json_group_array(json_array(epoch, block)) FROM spent WHERE expiry < ?"
+            expired = _rows(connection, query, (before,))
+            connection.execute("DELETE FROM spent WHERE expiry < ?", (before,))
+        for epoch, block in expired:
+            self._blocks.pop((epoch, block), None)
+        return len(expired)
+
+    def spent_bits(self) -> int:
+        """Return how many bits are set, in all blocks."""
+        with self._reading() as connection:
+            blocks = connection.execute("SELECT bits FROM spent")
+            return sum(int.from_bytes(bits).bit_count() for (bits,) in blocks)
+
+    def save(self, slug: str, definition: str) -> Saved | None:
+        """Keep a new experiment, or return None if there is one of this slug."""
+        statement = (
+            "INSERT INTO experiments (slug, definition) VALUES (?, ?) ON CONFLICT DO NOTHING"
+        )
+        cursor = self._write(statement, (slug, definition))
+        return Saved(_number(cursor.lastrowid), slug, definition) if cursor.rowcount else None
+
+    def change(self, saved: Saved, definition: str) -> Saved | None:
+        """Replace the definition, or return None if it is no longer the one of `saved`."""
+        where = "number = ? AND slug = ? AND definition = ?"
+        statement = f"UPDATE experiments SET definition = ? WHERE {where}"
+        cursor = self._write(statement, (definition, *saved))
+        return saved._replace(definition=definition) if cursor.rowcount else None
+
+    def delete(self, number: int) -> None:
+        """Remove an experiment and all its counts."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM experiments WHERE number = ?", (number,))
+            connection.execute("DELETE FROM counts WHERE experiment = ?", (number,))
+
+    def experiments(self) -> Sequence[Saved]:
+        """Return all experiments, in the order of their numbers."""
+        query = "SELECT json_group_array(json_array(number, slug, definition)) FROM experiments"
+        with self._reading() as connection:
+            return sorted(Saved(*row) for row in _rows(connection, query))
+
+    def save_key(self, key: Key) -> None:
+        """Keep a key, in place of the one of the same hash."""
+        origins = json.dumps(key.origins)
+        limits = key.decisions_per_minute, key.expiry
+        self._write(_SAVE_KEY, (key.name, key.role, key.hash, origins, *limits))
+
+    def delete_key(self, hash: bytes) -> None:
+        """Remove the key of this hash."""
+        self._write("DELETE FROM keys WHERE hash = ?", (hash,))
+
+    def keys(self) -> Sequence[Key]:
+        """Return all keys, in the order in which they were first kept."""
+        with self._reading() as connection:
+            rows = sorted(_rows(connection, _KEYS))
+        return [
+            Key(name, role, bytes.fromhex(hash), tuple(origins), per_minute, expiry)
+            for _, name, role, hash, origins, per_minute, expiry in rows
+        ]
+
+    def generation(self) -> int:
+        """Return a number that differs after any change of experiments or keys."""
+        with self._reading() as connection:
+            return _number(*connection.execute("SELECT generation FROM state").fetchone())
+
+    def probe(self) -> None:
+        """Write something durably, or raise `Unavailable`."""
+        self._write("UPDATE state SET probes = probes + 1")
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return how many rows each table has: all that is stored."""
+        with self._reading() as connection:
+            cursor = connection.execute(_SIZES)
+            names = [column[0] for column in cursor.description]
+            return dict(zip(names, cursor.fetchone(), strict=True))
+
+    def close(self) -> None:
+        """Give up the store."""
+        while self._readers:
+            self._readers.pop().close()
+        self._connection.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _changed(self, batch: Batch) -> _Change:
+        """Look at every report and return what is to be written."""
+        counts = {tuple(place): [issued, 0, 0] for place, issued in batch.issued.items()}
+        blocks: dict[tuple[int, int], bytearray] = {}
+        expiries: dict[tuple[int, int], int] = {}
+        free = []
+        for (experiment, arm, epoch, sequence, minute, expiry), bit in batch.reports:
+            address = epoch, sequence // BLOCK
+            if address not in blocks:
+                blocks[address] = bytearray(self._block(address))
+            bits, byte, mask = blocks[address], sequence % BLOCK >> 3, 1 << (sequence & 7)
+            free.append(not bits[byte] & mask)
+            if free[-1]:
+                bits[byte] |= mask
+                expiries[address] = max(expiry, expiries.get(address, expiry))
+                count = counts.setdefault((experiment, arm, minute), [0, 0, 0])
+                count[1] += 1
+                count[2] += bit
+        touched = {address: bytes(blocks[address]) for address in expiries}
+        added = json.dumps([[*place, *count] for place, count in counts.items()])
+        addresses = json.dumps([[*address, expiry] for address, expiry in expiries.items()])
+        return _Change(free, touched, (added, addresses, b"".join(touched.values())))
+
+    def _block(self, address: tuple[int, int]) -> bytes:
+        bits = self._blocks.get(address)
+        if bits is None:
+            query = "SELECT bits FROM spent WHERE epoch = ? AND block = ?"
+            row = self._connection.execute(query, address).fetchone()
+            bits = row[0] if row else _FREE
+            self._keep(address, bits)
+        return bits
+
+    def _keep(self, address: tuple[int, int], bits: bytes) -> None:
+        self._blocks[address] = bits
+        self._blocks.move_to_end(address)
+        if len(self._blocks) > CACHED:
+            self._blocks.popitem(last=False)
+
+    def _take_over(self) -> None:
+        """Be the one who has spent bits last; if it was another, forget what may have changed."""
+        statement = "UPDATE state SET writer = ?1 WHERE writer <> ?1"
+        if self._connection.execute(statement, (self._writer,)).rowcount:
+            self._blocks.clear()
+
+    def _write(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        """Execute one statement, which is a durable transaction."""
+        with _explained():
+            return self._connection.execute(statement, values)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _explained(), _transaction(self._connection):
+            yield self._connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection that no other thread uses now."""
+        with _explained():
+            try:
+                connection = self._readers.pop()
+            except IndexError:
+                connection = _connected(self._path)
+                connection.execute("PRAGMA query_only = ON")
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+            self._readers.append(connection)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what the disk or other processes cause into `Unavailable`."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        trouble = _TROUBLES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        if trouble is None:
+            raise
+        raise Unavailable(f"{trouble} ({error})") from error
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.OperationalError):  # SQLite has rolled back by itself
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    address = f"{path.absolute().as_uri()}?mode=rw"
+    return sqlite3.connect(
+        address, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True
+    )
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Return the connection that writes, to a file of our newest schema."""
+    if not path.exists():
+        try:
+            path.touch(mode=0o600)
+        except OSError as error:
+            reason = f"no file can be made there ({error.strerror}): give a path that you may write"
+            raise InvalidInput("store", str(path), reason) from error
+    # Not tried by opening it: to close a file gives up all the locks that this process has on it.
+    if not path.is_file() or not os.access(path, os.R_OK | os.W_OK):
+        raise InvalidInput("store", str(path), "give the path of a file that you may write")
+    connection = _connected(path)
+    try:
+        _migrate(connection, path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the schema up to date, one transaction per step; refuse a file that is not ours."""
+    folder = files("whitelie.service.store") / "migrations"
+    steps = {int(f.name[:4]): f for f in folder.iterdir() if f.name.endswith(".sql")}
+    try:
+        known = _version(connection, path)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+        reason = "this is not a SQLite database: give the path of another file, or of a new one"
+        raise InvalidInput("store", str(path), reason) from error
+    if known > max(steps):
+        reason = "a newer whitelie has written this database: update whitelie to use it"
+        raise InvalidInput("store", str(path), reason)
+    for number in range(known + 1, max(steps) + 1):
+        with _transaction(connection):
+            if _version(connection, path) >= number:  # another process was faster
+                continue
+            for statement in _statements(steps[number].read_text(encoding="utf-8")):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {number}")
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return how many migrations have been applied, 0 for an empty file."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if application != APPLICATION and (application or tables):
+        reason = (
+            "another program's database is there: give the path of another file, or of a new one"
+        )
+        raise InvalidInput("store", str(path), reason)
+    return _number(*connection.execute("PRAGMA user_version").fetchone())
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _totals(
+    connection: sqlite3.Connection, experiment: int, start: int, stop: int
+) -> Mapping[int, Counts]:
+    rows = _rows(connection, _TOTALS, (experiment, start, stop))
+    return {arm: Counts(*counts) for arm, *counts in rows}
+
+
+def _rows(
+    connection: sqlite3.Connection, query: str, values: Sequence[object] = ()
+) -> list[list[Any]]:
+    """Return the rows of a query that joins them in one JSON text."""
+    (text,) = connection.execute(query, values).fetchone()
+    rows: list[list[Any]] = json.loads(text)
+    return rows
+
+
+def _number(value: int | None) -> int:
+    assert value is not None
+    return value

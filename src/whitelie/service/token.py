@@ -1,0 +1,71 @@
+"""Tokens: what a decision hands to the device, so that it can report once and be recognised.
+
+A token is AES-256-SIV (RFC 5297) over which arm of which experiment was shown, the decision's
+number, and when it was issued and expires. Without the secret nothing in it can be read or changed,
+so it says nothing about traffic either. SIV needs no nonce where no message is sealed twice, and a
+decision's number is never used twice. (AES-GCM would take a random nonce per token, and is good for
+2^32 of them under one key: a busy service has issued these within days.) The first byte names the
+secret, so that secrets can be rotated.
+"""
+
+import base64
+import binascii
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+_FIELDS = struct.Struct(">IHIQII")
+_SIZE = 1 + 16 + _FIELDS.size
+LENGTH = len(base64.urlsafe_b64encode(bytes(_SIZE)).rstrip(b"="))
+"""The length of every token, in characters."""
+
+
+class Decision(NamedTuple):
+    """What a token says; a decision is named by its epoch and sequence number.
+
+    `minute` is when it was issued and `expiry` the last minute in which it can be answered.
+    """
+
+    experiment: int
+    arm: int
+    epoch: int
+    sequence: int
+    minute: int
+    expiry: int
+
+
+class Seal:
+    """Makes tokens with the first secret and opens those of all."""
+
+    def __init__(self, secrets: Sequence[bytes]) -> None:
+        self._ciphers = {}
+        for secret in reversed(secrets):
+            key = hashlib.sha512(b"whitelie token " + secret).digest()
+            self._name = hashlib.sha256(key).digest()[:1]
+            self._cipher = self._ciphers[self._name] = AESSIV(key)
+
+    def close(self, decision: Decision) -> str:
+        """Return the token of a decision."""
+        sealed = self._cipher.encrypt(_FIELDS.pack(*decision), None)
+        return base64.urlsafe_b64encode(self._name + sealed).rstrip(b"=").decode()
+
+    def open(self, token: str) -> Decision | None:
+        """Return the decision, or None if the token is not one of ours."""
+        if len(token) != LENGTH:
+            return None
+        try:
+            raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        except (ValueError, binascii.Error):
+            return None
+        cipher = self._ciphers.get(raw[:1])
+        if cipher is None:
+            return None
+        try:
+            fields = cipher.decrypt(raw[1:], None)
+        except InvalidTag:
+            return None
+        return Decision(*_FIELDS.unpack(fields))

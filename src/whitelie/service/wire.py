@@ -1,0 +1,247 @@
+"""What travels: bodies of requests and answers, from which the OpenAPI document is made."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+DAY = 24 * 60 * 60
+MOST_ARMS = 1000
+MOST_ITEMS = 1000
+LARGEST_PAYLOAD = 4096
+
+Status = Literal["running", "paused", "stopped"]
+Outcome = Literal["accepted", "duplicate", "expired", "invalid"]
+
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+ArmKey = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Epsilon = Annotated[float, Meta(gt=0)]
+Wait = Annotated[int, Meta(ge=0, le=30 * DAY)]
+Time = Annotated[datetime, Meta(tz=True)]
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A body that is sent to the service; unknown fields are refused."""
+
+
+class NewArm(Request):
+    """An option to show; without a mechanism of its own it has the experiment's."""
+
+    key: ArmKey
+    payload: Annotated[Any, Meta(description="Any JSON, given to the page with a decision.")] = None
+    epsilon: Epsilon | None = None
+    p00: Probability | None = None
+    p11: Probability | None = None
+
+
+class PolicyTable(Request):
+    """A policy with its tuning."""
+
+    rule: Literal["TS", "KLUCB", "UCB", "UCB1"]
+    feedback: Literal["corrected", "naive", "wrapped"] | None = None
+    c: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    domain: Literal["extended", "unit"] | None = None
+
+
+class NewExperiment(Request):
+    """An experiment to create. Times are in seconds."""
+
+    name: Name
+    arms: Annotated[list[NewArm], Meta(min_length=1, max_length=MOST_ARMS)]
+    window: Annotated[Wait, Meta(description="How long after a decision a reward may still come.")]
+    spread: Annotated[Wait, Meta(description="Reports leave at decision + window + U(0, spread).")]
+    epsilon: Epsilon | None = None
+    p00: Probability | None = None
+    p11: Probability | None = None
+    policy: Annotated[str, Meta(max_length=32)] | PolicyTable = "TS-CF"
+    feedback_ttl: (
+        Annotated[
+            int,
+            Meta(ge=60, le=90 * DAY, description="How long after a decision its report counts."),
+        ]
+        | None
+    ) = None
+    floor: Annotated[
+        float, Meta(ge=0, le=1, description="The least share of decisions of every arm.")
+    ] = 0.0
+    retention: Annotated[
+        int,
+        Meta(ge=DAY, le=3650 * DAY, description="After this, minutes are joined into days."),
+    ] = 90 * DAY
+
+
+class Change(Request):
+    """Changes of an experiment: pause, resume or stop it, add arms, retire arms."""
+
+    status: Status | None = None
+    add: Annotated[list[NewArm], Meta(max_length=MOST_ARMS)] = []
+    retire: Annotated[list[ArmKey], Meta(max_length=MOST_ARMS)] = []
+
+
+class Ask(Request):
+    """How many decisions are wanted, and among which arms."""
+
+    count: Annotated[int, Meta(ge=1, le=MOST_ITEMS)] = 1
+    available: Annotated[list[ArmKey], Meta(min_length=1, max_length=MOST_ARMS)] | None = None
+
+
+class Report(Request):
+    """A flipped bit, and the token of the decision that it answers."""
+
+    token: Annotated[str, Meta(max_length=256)]
+    bit: Literal[0, 1]
+
+
+class Reports(Request):
+    """Many reports."""
+
+    items: Annotated[list[Report], Meta(min_length=1, max_length=MOST_ITEMS)]
+
+
+class Span(Request, rename={"start": "from", "stop": "to"}):
+    """The minutes from `from` up to but without `to`; both are whole minutes."""
+
+    start: Time
+    stop: Time
+
+
+class Period(msgspec.Struct, rename={"start": "from", "stop": "to"}):
+    """What to show of the history: by default all of it, in at most 1,000 buckets."""
+
+    start: Time | None = None
+    stop: Time | None = None
+    minutes: Annotated[int, Meta(ge=1, le=DAY)] | None = None
+
+
+class Mechanism(msgspec.Struct, frozen=True):
+    """How the device flips and when it reports."""
+
+    p00: float
+    p11: float
+    window: int
+    spread: int
+
+
+class Decision(msgspec.Struct):
+    """An arm to show, and the token with which to report on it within `expires_in` seconds."""
+
+    arm: str
+    payload: Any
+    token: str
+    mechanism: Mechanism
+    expires_in: int
+
+
+class Decisions(msgspec.Struct):
+    """Decisions, committed."""
+
+    decisions: list[Decision]
+
+
+class Item(msgspec.Struct):
+    """What became of a report."""
+
+    status: Outcome
+
+
+class Items(msgspec.Struct):
+    """What became of reports, in their order; committed."""
+
+    items: list[Item]
+
+
+class Arm(msgspec.Struct):
+    """An arm as the operator sees it; epsilon is computed from its probabilities."""
+
+    key: str
+    payload: Any
+    p00: float
+    p11: float
+    epsilon: float | None
+    retired: bool
+
+
+class Experiment(msgspec.Struct):
+    """An experiment as the operator sees it."""
+
+    id: str
+    name: str
+    status: Status
+    arms: list[Arm]
+    policy: str
+    window: int
+    spread: int
+    feedback_ttl: int
+    floor: float
+    retention: int
+    created: datetime
+
+
+class Experiments(msgspec.Struct):
+    """All experiments."""
+
+    experiments: list[Experiment]
+
+
+class ArmCounts(msgspec.Struct):
+    """The counts of an arm in a bucket of time."""
+
+    key: str
+    issued: int
+    answered: int
+    ones: int
+
+
+class Bucket(msgspec.Struct):
+    """The counts of decisions issued within a bucket of time."""
+
+    start: datetime
+    arms: list[ArmCounts]
+
+
+class History(msgspec.Struct):
+    """Counts over time; arms without decisions in a bucket are left out."""
+
+    minutes: int
+    buckets: list[Bucket]
+
+
+class Removed(msgspec.Struct):
+    """What a rollback removed."""
+
+    arms: list[ArmCounts]
+
+
+class Channel(msgspec.Struct, order=True, frozen=True):
+    """The probabilities of a coin, and its exact epsilon per report."""
+
+    p00: float
+    p11: float
+    epsilon: float | None
+
+
+class Privacy(msgspec.Struct):
+    """What devices are promised; `hash` is over all other fields, for clients that pin it.
+
+    The hash is SHA-256 of the JSON of all other fields, keys sorted, without spaces.
+    """
+
+    experiment: str
+    epsilon: float | None
+    channels: list[Channel]
+    window: int
+    spread: int
+    feedback_ttl: int
+    retention: int
+    stored: list[str]
+    not_stored: list[str]
+    not_guaranteed: list[str]
+    hash: str = ""
+
+
+class Health(msgspec.Struct):
+    """Whether the service lives, or is ready."""
+
+    status: Literal["ok", "unavailable"]

@@ -1,0 +1,616 @@
+"""The laws that every store obeys, and a plain model to compare it with.
+
+A file of tests subclasses `StoreContract` and gives it the fixture `fresh`. `Machine` plays random
+batches, folds, deletions and reopenings on a store and on the model; the classes `Careless…` are
+stores with one mistake each, which it must find.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from whitelie.service.store import BLOCK, Batch, Counts, Key, Place, Report, Saved, Store
+from whitelie.service.token import Decision
+
+Opener = Callable[[], Store]
+"""Opens one and the same store, each time anew."""
+
+
+def decision(sequence: int, arm: int = 0, **changes: int) -> Decision:
+    return Decision(1, arm, 1, sequence, 100, 160)._replace(**changes)
+
+
+def issued(*decisions: Decision) -> dict[Place, int]:
+    places = [Place(one.experiment, one.arm, one.minute) for one in decisions]
+    return {place: places.count(place) for place in places}
+
+
+class StoreContract:
+    @pytest.fixture
+    def fresh(self) -> Callable[[], Opener]:
+        """Return a function that makes a new empty store and returns what opens it."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def opened(self, fresh: Callable[[], Opener]) -> Opener:
+        return fresh()
+
+    @pytest.fixture
+    def store(self, opened: Opener) -> Store:
+        return opened()
+
+    # Epochs
+
+    def test_an_epoch_is_never_given_twice(self, store: Store, opened: Opener) -> None:
+        other = opened()
+        epochs = [store.new_epoch(), other.new_epoch(), store.new_epoch()]
+        store.close()
+        other.close()
+        epochs.append(opened().new_epoch())
+        assert len(set(epochs)) == 4
+
+    # Commits
+
+    def test_a_commit_adds_to_the_places_of_its_decisions(self, store: Store) -> None:
+        decisions = [decision(0), decision(1), decision(2, arm=1), decision(3, minute=101)]
+        reports = [Report(one, bit) for one, bit in zip(decisions, (1, 0, 1, 1), strict=True)]
+        assert list(store.commit(Batch(issued(*decisions)))) == []
+        assert list(store.commit(Batch({}, reports[:3]))) == [True] * 3
+        assert list(store.commit(Batch(issued(decision(4)), reports[3:]))) == [True]
+        assert store.totals(1) == {0: Counts(4, 3, 2), 1: Counts(1, 1, 1)}
+        assert store.totals(1, 101) == {0: Counts(3, 2, 1), 1: Counts(1, 1, 1)}
+        assert store.totals(1, 100) == store.totals(2) == {}
+        assert store.spent_bits() == 4
+
+    def test_an_empty_commit_changes_nothing(self, store: Store) -> None:
+        assert list(store.commit(Batch())) == []
+        assert store.totals(1) == {}
+        assert store.spent_bits() == 0
+
+    def test_of_two_reports_in_one_commit_the_first_counts(self, store: Store) -> None:
+        one, other = decision(5), decision(6)
+        reports = [Report(one, 1), Report(other, 0), Report(one, 0), Report(one, 1)]
+        assert list(store.commit(Batch(issued(one, other), reports))) == [True, True, False, False]
+        assert store.totals(1) == {0: Counts(2, 2, 1)}
+
+    def test_of_two_reports_in_two_commits_the_first_counts(self, store: Store) -> None:
+        one = decision(BLOCK)
+        store.commit(Batch(issued(one)))
+        answers = [list(store.commit(Batch({}, [Report(one, bit)]))) for bit in (0, 1)]
+        assert answers == [[True], [False]]
+        assert store.totals(1) == {0: Counts(1, 1, 0)}
+
+    def test_a_commit_outlives_the_process(self, store: Store, opened: Opener) -> None:
+        one, other = decision(7), decision(8)
+        store.commit(Batch(issued(one, other), [Report(one, 1)]))
+        store.close()
+        store = opened()
+        assert store.totals(1) == {0: Counts(2, 1, 1)}
+        assert list(store.commit(Batch({}, [Report(one, 1), Report(other, 1)]))) == [False, True]
+
+    def test_a_report_to_two_processes_counts_once(self, store: Store, opened: Opener) -> None:
+        other = opened()
+        decisions = [decision(sequence) for sequence in range(6)]
+        store.commit(Batch(issued(*decisions)))
+        for place, one in enumerate(decisions):
+            stores = [store, other] if place % 2 else [other, store]
+            answers = [list(each.commit(Batch({}, [Report(one, 1)]))) for each in stores]
+            assert answers == [[True], [False]]
+        assert other.totals(1) == store.totals(1) == {0: Counts(6, 6, 6)}
+        assert store.spent_bits() == 6
+
+    def test_a_report_to_two_at_the_same_time_counts_once(
+        self, store: Store, opened: Opener
+    ) -> None:
+        decisions = [decision(sequence) for sequence in range(40)]
+        store.commit(Batch(issued(*decisions)))
+        answers: list[list[bool]] = []
+
+        def work(one: Store) -> None:
+            mine: list[bool] = []
+            for each in decisions:
+                mine += one.commit(Batch({}, [Report(each, 1)]))
+            answers.append(mine)
+
+        threads = [threading.Thread(target=work, args=(one,)) for one in (store, opened())]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [sum(pair) for pair in zip(*answers, strict=True)] == [1] * 40
+        assert store.totals(1) == {0: Counts(40, 40, 40)}
+
+    @pytest.mark.parametrize("sequence", [0, 7, 8, BLOCK - 1, BLOCK, 2**40 + 3, 2**63])
+    def test_a_bit_is_its_own(self, store: Store, sequence: int) -> None:
+        one = decision(sequence)
+        near = [decision(sequence + 1), decision(sequence, epoch=2), decision(sequence + BLOCK)]
+        store.commit(Batch(issued(one), [Report(one, 1)]))
+        answers = store.commit(Batch(issued(*near), [Report(each, 1) for each in [*near, one]]))
+        assert list(answers) == [True, True, True, False]
+        assert store.spent_bits() == 4
+
+    # Reading and rewriting counts
+
+    def test_history_is_the_counts_of_the_minutes(self, store: Store) -> None:
+        decisions = [decision(n, n % 2, minute=100 + n) for n in range(10)]
+        store.commit(Batch(issued(*decisions), [Report(decisions[3], 1)]))
+        assert store.history(1, 102, 105) == {
+            (102, 0): Counts(1, 0, 0),
+            (103, 1): Counts(1, 1, 1),
+            (104, 0): Counts(1, 0, 0),
+        }
+        assert store.history(1, 102, 107, 5) == {
+            (100, 0): Counts(2, 0, 0),
+            (100, 1): Counts(1, 1, 1),
+            (105, 0): Counts(1, 0, 0),
+            (105, 1): Counts(1, 0, 0),
+        }
+        assert store.history(1, 105, 105) == store.history(2, 0, 1000) == {}
+
+    def test_what_is_rolled_back_is_returned_and_gone(self, store: Store) -> None:
+        decisions = [decision(n, n % 2, minute=100 + n) for n in range(6)]
+        reports = [Report(one, 1) for one in decisions]
+        store.commit(Batch(issued(*decisions), reports))
+        store.commit(Batch({Place(2, 0, 102): 1}))
+        assert store.roll_back(1, 102, 105) == {0: Counts(2, 2, 2), 1: Counts(1, 1, 1)}
+        assert store.totals(1) == {0: Counts(1, 1, 1), 1: Counts(2, 2, 2)}
+        assert store.totals(2) == {0: Counts(1, 0, 0)}
+        assert store.roll_back(1, 102, 105) == {}
+        assert not any(store.commit(Batch({}, reports)))
+
+    def test_folding_keeps_all_sums(self, store: Store, opened: Opener) -> None:
+        decisions = [decision(n, n % 2, minute=100 + n) for n in range(30)]
+        store.commit(Batch(issued(*decisions), [Report(one, one.arm) for one in decisions]))
+        before, coarse = store.totals(1), store.history(1, 0, 200, 10)
+        store.fold(1, 125, 10)
+        assert store.totals(1) == before
+        assert store.history(1, 0, 200, 10) == coarse
+        fine = store.history(1, 0, 200)
+        assert {minute for minute, _ in fine} == {100, 110, *range(120, 130)}
+        store.fold(1, 125, 10)
+        store.close()
+        assert opened().history(1, 0, 200) == fine
+
+    def test_a_late_report_is_folded_too(self, store: Store) -> None:
+        late = decision(0, minute=104)
+        store.commit(Batch(issued(late)))
+        store.fold(1, 110, 10)
+        store.commit(Batch({}, [Report(late, 1)]))
+        store.fold(1, 110, 10)
+        assert store.history(1, 0, 200) == {(100, 0): Counts(1, 1, 1)}
+
+    def test_bits_are_forgotten_when_all_their_tokens_have_expired(self, store: Store) -> None:
+        short, long, apart = decision(0), decision(1, expiry=170), decision(BLOCK, expiry=150)
+        for one in (long, short, apart):
+            store.commit(Batch(issued(one), [Report(one, 1)]))
+        assert store.forget_spent(150) == 0
+        assert store.forget_spent(151) == 1
+        assert store.forget_spent(170) == 0
+        assert list(store.commit(Batch({}, [Report(long, 1)]))) == [False]
+        assert store.spent_bits() == 2
+        assert store.forget_spent(171) == 1
+        assert store.spent_bits() == 0
+        assert store.totals(1) == {0: Counts(3, 3, 3)}
+
+    def test_what_one_has_forgotten_no_other_brings_back(
+        self, store: Store, opened: Opener
+    ) -> None:
+        one, other = decision(0, expiry=100), decision(1)
+        store.commit(Batch(issued(one, other), [Report(one, 1)]))
+        assert opened().forget_spent(101) == 1
+        store.commit(Batch({}, [Report(other, 1)]))
+        assert store.spent_bits() == 1
+
+    # Experiments and keys
+
+    def test_a_slug_is_taken_once(self, store: Store, opened: Opener) -> None:
+        first, second = store.save("a", "{}"), opened().save("b", '{"ü": "\\u0000"}\0\n')
+        assert first is not None
+        assert second is not None
+        assert store.save("a", "other") is None
+        assert list(store.experiments()) == [first, second]
+        assert [(one.slug, one.definition) for one in (first, second)] == [
+            ("a", "{}"),
+            ("b", '{"ü": "\\u0000"}\0\n'),
+        ]
+        store.close()
+        assert list(opened().experiments()) == [first, second]
+
+    def test_a_number_is_never_reused(self, store: Store, opened: Opener) -> None:
+        first = saved(store, "a")
+        store.delete(first.number)
+        second = saved(store, "a")
+        store.delete(second.number)
+        store.close()
+        third = saved(opened(), "a")
+        assert len({first.number, second.number, third.number}) == 3
+
+    def test_a_change_does_not_overwrite_anothers(self, store: Store, opened: Opener) -> None:
+        first = saved(store, "a")
+        mine = store.change(first, "mine")
+        assert mine == first._replace(definition="mine")
+        assert mine is not None
+        assert opened().change(first, "theirs") is None
+        assert list(store.experiments()) == [mine]
+        assert store.change(mine, "mine again") is not None
+
+    def test_a_deleted_experiment_is_not_changed(self, store: Store) -> None:
+        first = saved(store, "a")
+        store.delete(first.number)
+        assert store.change(first, "more") is None
+        assert list(store.experiments()) == []
+
+    def test_deleting_removes_the_counts_of_that_experiment(self, store: Store) -> None:
+        first, second = saved(store, "a"), saved(store, "b")
+        store.commit(Batch({Place(first.number, 0, 5): 1, Place(second.number, 0, 5): 2}))
+        store.delete(first.number)
+        assert list(store.experiments()) == [second]
+        assert store.totals(first.number) == {}
+        assert store.totals(second.number) == {0: Counts(2, 0, 0)}
+
+    def test_keys_are_kept_whole_and_in_order(self, store: Store, opened: Opener) -> None:
+        keys = [
+            Key("a", "decide", b"\0\xff", ("https://a.example", "https://ü.example"), 600, 12345),
+            Key("b", "admin", b"\1"),
+            Key("a", "read", b"\2", expiry=0),
+        ]
+        for key in keys:
+            store.save_key(key)
+        keys[0] = keys[0]._replace(role="read", origins=(), decisions_per_minute=0, expiry=None)
+        opened().save_key(keys[0])
+        assert list(store.keys()) == keys
+        store.delete_key(b"\1")
+        store.delete_key(b"unknown")
+        store.close()
+        assert list(opened().keys()) == [keys[0], keys[2]]
+
+    def test_the_generation_tells_of_every_change(self, store: Store, opened: Opener) -> None:
+        other = opened()
+        key = Key("a", "admin", b"\1")
+        changes: list[Callable[[], object]] = [
+            lambda: store.save("a", "1"),
+            lambda: other.save("b", "1"),
+            lambda: store.change(other.experiments()[0], "2"),
+            lambda: other.delete(store.experiments()[1].number),
+            lambda: store.save_key(key),
+            lambda: other.save_key(key._replace(role="read")),
+            lambda: store.delete_key(key.hash),
+        ]
+        seen = [(store.generation(), other.generation())]
+        for change in changes:
+            change()
+            seen.append((store.generation(), other.generation()))
+        assert all(one == another for one, another in seen)
+        assert len(set(seen)) == len(changes) + 1
+
+    # All of it
+
+    def test_sizes_are_the_rows(self, store: Store) -> None:
+        store.new_epoch()
+        saved(store, "a")
+        store.save_key(Key("a", "admin", b"\1"))
+        decisions = [decision(0), decision(1, arm=1), decision(2, arm=1)]
+        store.commit(Batch(issued(*decisions), [Report(one, 1) for one in decisions]))
+        store.probe()
+        sizes = {"epochs": 1, "experiments": 1, "keys": 1, "counts": 2, "spent": 1}
+        assert store.sizes() == sizes
+
+    def test_reading_beside_a_writer_sees_whole_commits(self, store: Store) -> None:
+        rounds, done = 60, threading.Event()
+        troubles: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                last = 0
+                while not done.is_set():
+                    store.generation(), store.sizes(), store.keys(), store.experiments()
+                    now = store.totals(1).get(0, Counts())
+                    assert now == Counts(now.issued, now.issued, now.issued)
+                    assert now.issued >= last
+                    assert store.history(1, 0, 200).get((100, 0), Counts()) >= now
+                    last = now.issued
+            except BaseException as error:
+                troubles.append(error)
+
+        readers = [threading.Thread(target=read) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        for sequence in range(0, 2 * rounds, 2):
+            pair = decision(sequence), decision(sequence + 1)
+            store.commit(Batch(issued(*pair), [Report(one, 1) for one in pair]))
+        done.set()
+        for reader in readers:
+            reader.join()
+        assert troubles == []
+        assert store.totals(1) == {0: Counts(2 * rounds, 2 * rounds, 2 * rounds)}
+
+    def test_it_does_what_the_model_does(self, fresh: Callable[[], Opener]) -> None:
+        play(fresh, settings(max_examples=80, stateful_step_count=25, deadline=None))
+
+    @pytest.mark.parametrize("mistake", range(6))
+    def test_the_model_finds_a_mistake(self, fresh: Callable[[], Opener], mistake: int) -> None:
+        found = settings(
+            max_examples=1000,
+            stateful_step_count=25,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],
+        )
+        with pytest.raises(AssertionError, match=r"^(counts|bits|answers|return)"):
+            play(lambda: careless(fresh(), MISTAKES[mistake]), found)
+
+
+def saved(store: Store, slug: str) -> Saved:
+    found = store.save(slug, "{}")
+    assert found is not None
+    return found
+
+
+class Model:
+    """The contract in a few lines of Python, without files, transactions or blocks of bits."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Place, Counts] = {}
+        self.spent: dict[tuple[int, int], int] = {}
+
+    def add(self, place: Place, *more: int) -> None:
+        old = self.counts.get(place, Counts())
+        self.counts[place] = Counts(*(a + b for a, b in zip(old, more, strict=True)))
+
+    def commit(self, batch: Batch) -> list[bool]:
+        for place, number in batch.issued.items():
+            self.add(place, number, 0, 0)
+        answers = []
+        for one, bit in batch.reports:
+            name = one.epoch, one.sequence
+            answers.append(name not in self.spent)
+            if answers[-1]:
+                self.spent[name] = one.expiry
+                self.add(Place(one.experiment, one.arm, one.minute), 0, 1, bit)
+        return answers
+
+    def history(
+        self, experiment: int, start: int = 0, stop: int = 10**9, width: int = 1
+    ) -> dict[tuple[int, int], Counts]:
+        joined = Model()
+        for place, counts in self.counts.items():
+            if place.experiment == experiment and start <= place.minute < stop:
+                joined.add(place._replace(minute=place.minute // width * width), *counts)
+        return {(place.minute, place.arm): counts for place, counts in joined.counts.items()}
+
+    def totals(self, experiment: int, start: int = 0, stop: int = 10**9) -> dict[int, Counts]:
+        history = self.history(experiment, start, stop, 10**9)
+        return {arm: counts for (_, arm), counts in history.items()}
+
+    def remove(self, experiment: int, start: int = 0, stop: int = 10**9) -> dict[int, Counts]:
+        removed = self.totals(experiment, start, stop)
+        for place in list(self.counts):
+            if place.experiment == experiment and start <= place.minute < stop:
+                del self.counts[place]
+        return removed
+
+    def fold(self, experiment: int, before: int, width: int) -> None:
+        joined = self.history(experiment, 0, before // width * width, width)
+        self.remove(experiment, 0, before // width * width)
+        for (minute, arm), counts in joined.items():
+            self.add(Place(experiment, arm, minute), *counts)
+
+    def forget_spent(self, before: int) -> int:
+        last: dict[tuple[int, int], int] = {}
+        for (epoch, sequence), expiry in self.spent.items():
+            block = epoch, sequence // BLOCK
+            last[block] = max(expiry, last.get(block, expiry))
+        dropped = {block for block, expiry in last.items() if expiry < before}
+        for epoch, sequence in list(self.spent):
+            if (epoch, sequence // BLOCK) in dropped:
+                del self.spent[epoch, sequence]
+        return len(dropped)
+
+
+class Machine(RuleBasedStateMachine):
+    """Plays one game on the model and on two processes' views of one store."""
+
+    def __init__(self, opened: Opener) -> None:
+        super().__init__()
+        self.opened = opened
+        self.stores = [opened(), opened()]
+        self.model = Model()
+        self.now = 1000
+        self.numbers = count()
+        self.decisions: list[Decision] = []
+        self.gone: set[int] = set()
+        self.whole = True
+
+    def teardown(self) -> None:
+        for store in self.stores:
+            store.close()
+
+    @initialize()
+    def start(self) -> None:
+        self.epochs = [store.new_epoch() for store in self.stores]
+        self.experiments = [saved(self.stores[0], slug).number for slug in "ab"]
+
+    def live(self) -> list[Decision]:
+        # The service refuses what has expired or whose experiment has been deleted.
+        return [
+            one
+            for one in self.decisions
+            if one.expiry >= self.now and one.experiment not in self.gone
+        ]
+
+    @rule(
+        who=st.integers(0, 1),
+        asked=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 4))),
+        answered=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 1))),
+    )
+    def commit(
+        self, who: int, asked: list[tuple[int, int, int]], answered: list[tuple[int, int]]
+    ) -> None:
+        new = []
+        for experiment, arm, lifetime in asked:
+            sequence = next(self.numbers) * (BLOCK // 5)
+            place = self.experiments[experiment], arm, self.epochs[who], sequence, self.now
+            new.append(Decision(*place, self.now + lifetime))
+        self.decisions += new
+        live = self.live()
+        reports = [Report(live[n % len(live)], bit) for n, bit in answered if live]
+        batch = Batch(issued(*new), reports)
+        expected = self.model.commit(batch)
+        assert list(self.stores[who].commit(batch)) == expected, "answers differ"
+
+    @rule(minutes=st.integers(1, 4))
+    def wait(self, minutes: int) -> None:
+        self.now += minutes
+
+    @rule(who=st.integers(0, 1), experiment=st.integers(0, 1), ago=st.integers(0, 9))
+    def roll_back(self, who: int, experiment: int, ago: int) -> None:
+        window = self.experiments[experiment], self.now - ago, self.now - ago + 3
+        expected = self.model.remove(*window)
+        assert self.stores[who].roll_back(*window) == expected, "returned counts differ"
+        self.whole = False
+
+    @rule(who=st.integers(0, 1), experiment=st.integers(0, 1), width=st.integers(1, 4))
+    def fold(self, who: int, experiment: int, width: int) -> None:
+        self.model.fold(self.experiments[experiment], self.now, width)
+        self.stores[who].fold(self.experiments[experiment], self.now, width)
+
+    @rule(who=st.integers(0, 1))
+    def forget_spent(self, who: int) -> None:
+        expected = self.model.forget_spent(self.now)
+        assert self.stores[who].forget_spent(self.now) == expected, "returned number differs"
+        self.whole &= not expected
+
+    @rule(who=st.integers(0, 1), experiment=st.integers(0, 1))
+    def delete(self, who: int, experiment: int) -> None:
+        number = self.experiments[experiment]
+        self.model.remove(number)
+        self.stores[who].delete(number)
+        self.gone.add(number)
+        self.experiments[experiment] = saved(self.stores[who], "ab"[experiment]).number
+        assert self.experiments[experiment] not in self.gone, "return of an old number"
+        self.whole = False
+
+    @precondition(lambda self: self.decisions)
+    @rule(who=st.integers(0, 1))
+    def reopen(self, who: int) -> None:
+        self.stores[who].close()
+        self.stores[who] = self.opened()
+
+    @invariant()
+    def counts_agree(self) -> None:
+        for store in self.stores:
+            assert store.spent_bits() == len(self.model.spent), "bits differ"
+            for number in {*self.gone, *self.experiments} if self.decisions else ():
+                model = self.model
+                assert store.totals(number) == model.totals(number), "counts differ"
+                before = store.totals(number, self.now)
+                assert before == model.totals(number, 0, self.now), "counts before now differ"
+                assert store.history(number, 0, 2000) == model.history(number), "counts differ"
+                window = number, self.now - 7, self.now - 1, 3
+                assert store.history(*window) == model.history(*window), "counts of 3 differ"
+
+    @invariant()
+    def answers_are_spent_bits(self) -> None:
+        if self.whole and self.decisions:
+            totals = [
+                counts
+                for number in self.experiments
+                for counts in self.stores[0].totals(number).values()
+            ]
+            assert all(ones <= answered <= made for made, answered, ones in totals), "counts"
+            assert sum(each.answered for each in totals) == self.stores[0].spent_bits(), "bits"
+
+
+def play(fresh: Callable[[], Opener], how: settings) -> None:
+    run_state_machine_as_test(lambda: Machine(fresh()), settings=how)  # type: ignore[arg-type]
+
+
+class Careless:
+    """A store that does all as it should; each of its children makes one mistake."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+class CarelessInOneBatch(Careless):
+    """Counts two reports on one decision twice if they come together."""
+
+    def commit(self, batch: Batch) -> Sequence[bool]:
+        seen: set[Decision] = set()
+        reports = []
+        for one, bit in batch.reports:
+            reports.append(Report(one._replace(epoch=99) if one in seen else one, bit))
+            seen.add(one)
+        return self.store.commit(Batch(batch.issued, reports))
+
+
+class CarelessAcrossProcesses(Careless):
+    """Keeps spent bits of its own, which no other sees."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.own = 1000 * store.new_epoch()
+
+    def commit(self, batch: Batch) -> Sequence[bool]:
+        own = [Report(one._replace(epoch=one.epoch + self.own), bit) for one, bit in batch.reports]
+        return self.store.commit(Batch(batch.issued, own))
+
+
+class CarelessReturn(Careless):
+    """Tells everybody that the answer was new."""
+
+    def commit(self, batch: Batch) -> Sequence[bool]:
+        self.store.commit(batch)
+        return [True] * len(batch.reports)
+
+
+class CarelessForgetting(Careless):
+    """Forgets in the last minute in which an answer may come."""
+
+    def forget_spent(self, before: int) -> int:
+        return self.store.forget_spent(before + 1)
+
+
+class CarelessRollBack(Careless):
+    """Takes `stop` for the last minute."""
+
+    def roll_back(self, experiment: int, start: int, stop: int) -> object:
+        return self.store.roll_back(experiment, start, stop + 1)
+
+
+class CarelessFold(Careless):
+    """Folds the bucket that is still growing."""
+
+    def fold(self, experiment: int, before: int, width: int) -> None:
+        self.store.fold(experiment, before + width - 1, width)
+
+
+MISTAKES: list[type[Careless]] = [
+    CarelessInOneBatch,
+    CarelessAcrossProcesses,
+    CarelessReturn,
+    CarelessForgetting,
+    CarelessRollBack,
+    CarelessFold,
+]
+
+
+def careless(opened: Opener, mistake: type[Careless]) -> Opener:
+    return lambda: mistake(opened())
