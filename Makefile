@@ -9,7 +9,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
 APT := $(ROOT) env DEBIAN_FRONTEND=noninteractive \
 	apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10
 
-.PHONY: reproduce test test-long lint bench chromium clean
+.PHONY: reproduce test test-long lint bench bench-service chromium clean
 
 reproduce: $(READY)
 	$(RUN)whitelie reproduce
@@ -29,6 +29,10 @@ lint: $(READY)
 bench: $(READY)
 	$(RUN)python -m pip install --quiet --editable ".[dev,bench]"
 	$(RUN)python benchmarks/bench.py
+
+bench-service: $(READY)
+	$(RUN)python -m pip install --quiet --editable ".[dev,bench]"
+	$(RUN)python benchmarks/service.py
 
 # The browser tests open the report in Chromium; where it cannot be had they are skipped.
 chromium:

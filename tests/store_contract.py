@@ -338,7 +338,7 @@ class StoreContract:
         assert store.totals(1) == {0: Counts(2 * rounds, 2 * rounds, 2 * rounds)}
 
     def test_it_does_what_the_model_does(self, fresh: Callable[[], Opener]) -> None:
-        play(fresh, settings(max_examples=80, stateful_step_count=25, deadline=None))
+        play(fresh, settings(max_examples=50, stateful_step_count=25, deadline=None))
 
     @pytest.mark.parametrize("mistake", range(6))
     def test_the_model_finds_a_mistake(self, fresh: Callable[[], Opener], mistake: int) -> None:

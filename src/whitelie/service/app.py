@@ -99,7 +99,7 @@ async def _body(operation: Operation, request: Request) -> Any:
 
 async def _refuse(request: Request, refused: Refusal) -> Response:
     response = Response(refused.body, refused.status)
-    response.raw_headers += http.refusal_headers(refused)
+    response.raw_headers += [*http.refusal_headers(refused), *http.SAFETY]
     return response
 
 
