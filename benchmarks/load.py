@@ -264,10 +264,10 @@ class Connection(asyncio.Protocol):
         self.decide(now)
 
 
-def latency(times: Sequence[float]) -> dict[str, float]:
+def latency(times: Sequence[float]) -> dict[str, float | None]:
     """Return requests and their p50, p99 and maximum in milliseconds."""
     if not times:
-        return {"requests": 0, "p50": math.nan, "p99": math.nan, "max": math.nan}
+        return {"requests": 0, "p50": None, "p99": None, "max": None}
     ordered = sorted(times)
 
     def at(share: float) -> float:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from whitelie.cli import experiment, key
 from whitelie.cli.plan import plan
 from whitelie.cli.reproduce import reproduce
 from whitelie.cli.serve import serve
@@ -22,6 +23,8 @@ app = typer.Typer(
 )
 for command in (reproduce, simulate, plan, serve):
     app.command()(command)
+app.add_typer(experiment.app, name="experiment")
+app.add_typer(key.app, name="key")
 
 
 def _print_version(asked: bool) -> None:

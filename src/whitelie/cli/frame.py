@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
 
 import typer
 
-from whitelie.errors import InvalidInput, WhitelieError
+from whitelie.errors import WhitelieError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -36,10 +36,8 @@ def refusing(function: Callable[Parameters, None]) -> Callable[Parameters, None]
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         try:
             function(*args, **kwargs)
-        except InvalidInput as refused:
-            stop(str(refused), 2)
         except (WhitelieError, OSError) as error:
-            stop(str(error), 1)
+            stop(str(error), 2 if isinstance(error, ValueError) else 1)
 
     return run
 

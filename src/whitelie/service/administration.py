@@ -11,10 +11,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from whitelie.service import openapi, wire
+from whitelie.service import openapi, registry, wire
 from whitelie.service.door import Service
 from whitelie.service.engine import Engine
-from whitelie.service.experiment import Experiment, finite, slug_of
+from whitelie.service.experiment import Experiment, finite
 from whitelie.service.learner import Learner
 from whitelie.service.log import event
 from whitelie.service.metrics import exposition
@@ -72,20 +72,11 @@ async def create(call: Call) -> wire.Experiment:
     """Create an experiment, or return the one that the same request created before."""
     creation = _creation(call)
     experiment = call.service.rules.create(call.body, call.engine.minute, creation)
-    definition = msgspec.json.encode(experiment).decode()
-    base = slug = slug_of(experiment.name)
-    number = 1
-    while True:
-        if (known := _created(call.engine, creation)) is not None:
-            return known.experiment.view(known.slug)
-        if slug not in call.engine.learners:
-            saved = await call.engine.write(call.engine.store.save, slug, definition)
-            await call.engine.refresh()
-            if saved is not None:
-                event("experiment_created", id=slug)
-                return experiment.view(slug)
-        number += 1
-        slug = f"{base}-{number}"
+    saved, is_new = await call.engine.write(registry.create, call.engine.store, experiment)
+    await call.engine.refresh()
+    if is_new:
+        event("experiment_created", id=saved.slug)
+    return registry.definition_of(saved).view(saved.slug)
 
 
 def _creation(call: Call) -> str | None:
@@ -96,20 +87,6 @@ def _creation(call: Call) -> str | None:
         raise Refusal("invalid_field", "it has 1 to 255 characters", "Idempotency-Key")
     digest = hashlib.sha256(msgspec.json.encode(call.body)).hexdigest()
     return f"{hashlib.sha256(key.encode()).hexdigest()} {digest}"
-
-
-def _created(engine: Engine, creation: str | None) -> Learner | None:
-    """Return the experiment that this request has created before, if any."""
-    if creation is None:
-        return None
-    for learner in engine.learners.values():
-        known = learner.experiment.creation
-        if known == creation:
-            return learner
-        if known is not None and known.split()[0] == creation.split()[0]:
-            message = "this key was used to create another experiment"
-            raise Refusal("idempotency_conflict", message, "Idempotency-Key")
-    return None
 
 
 async def list_all(call: Call) -> wire.Experiments:
@@ -133,19 +110,16 @@ async def change(call: Call) -> wire.Experiment:
 
 
 async def _save(engine: Engine, learner: Learner, experiment: Experiment) -> Saved:
-    definition = msgspec.json.encode(experiment).decode()
-    saved = await engine.write(engine.store.change, learner.saved, definition)
-    await engine.refresh()
-    if saved is None:
-        raise Refusal("changed_meanwhile", "somebody else has changed it; look and try again")
-    return saved
+    try:
+        return await engine.write(registry.change, engine.store, learner.saved, experiment)
+    finally:
+        await engine.refresh()
 
 
 async def delete(call: Call) -> None:
     """Delete an experiment and all its counts."""
     learner = call.learner
-    await call.engine.write(call.engine.store.delete, learner.number)
-    await call.engine.refresh()
+    await call.engine.delete(learner)
     event("experiment_deleted", id=learner.slug)
 
 

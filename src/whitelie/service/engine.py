@@ -321,9 +321,18 @@ class Engine:
         del self._by_number[learner.number]
         self._closed_before.pop(learner.number, None)
 
+    async def delete(self, learner: Learner) -> None:
+        """Delete an experiment; its tokens are refused first, then all its counts go."""
+        self.forget(learner.slug)
+        try:
+            await self.write(self.store.delete, learner.number)
+        finally:
+            self._generation = None
+            await self.refresh()
+
     async def roll_back(self, learner: Learner, start: int, stop: int) -> Mapping[int, Counts]:
         """Remove the counts of a span of minutes, and count anew from what is left."""
-        before = self._expired_before(learner)
+        before = learner.experiment.expired_before(self.minute)
 
         def work() -> tuple[Mapping[int, Counts], Mapping[int, Counts], Mapping[int, Counts]]:
             removed = self.store.roll_back(learner.number, start, stop)
@@ -363,7 +372,7 @@ class Engine:
 
     async def _close_expired(self, learner: Learner) -> None:
         """Count unanswered decisions as missing once their minute of issue has expired."""
-        before = self._expired_before(learner)
+        before = learner.experiment.expired_before(self.minute)
         since = self._closed_before.get(learner.number)
         if since is None:
             closed = await asyncio.to_thread(self.store.totals, learner.number, before)
@@ -375,15 +384,11 @@ class Engine:
         learner.close(closed)
         self._closed_before[learner.number] = before
 
-    def _expired_before(self, learner: Learner) -> int:
-        """Return the first minute of issue that may still be answered, or is about to expire."""
-        return self.minute - learner.experiment.lifetime - 1
-
     async def _join_old_minutes(self) -> None:
         for learner in tuple(self.learners.values()):
-            before = min(
-                self._expired_before(learner), self.minute - learner.experiment.retention // 60
-            )
+            experiment = learner.experiment
+            old = self.minute - experiment.retention // 60
+            before = min(old, experiment.expired_before(self.minute))
             await self.write(self.store.fold, learner.number, before, DAY)
 
     async def close(self) -> None:

@@ -86,6 +86,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """For how many minutes after its minute of issue a decision can be answered."""
         return minutes_in(self.feedback_ttl)
 
+    def expired_before(self, minute: int) -> int:
+        """Return the first minute of issue that may still be answered, or has just expired."""
+        return minute - self.lifetime - 1
+
     def view(self, slug: str) -> wire.Experiment:
         """Return what the operator sees."""
         arms = [

@@ -7,11 +7,11 @@ within their rate.
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from whitelie.errors import InvalidInput
 from whitelie.service.refusal import Refusal
-from whitelie.service.store import Key
+from whitelie.service.store import Key, Store
 
 PREFIXES = {"admin": "ak_", "reader": "rk_", "publishable": "pk_"}
 """What the keys of each role begin with."""
@@ -50,6 +50,50 @@ def origin(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or parts.query:
         raise InvalidInput("origin", text, "an origin is like https://shop.example, without path")
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def create(store: Store, key: Key) -> str:
+    """Keep a new key, of the name, role and limits given, and return its text."""
+    if any(known.name == key.name for known in _kept(store)):
+        raise InvalidInput("name", key.name, "there is a key of this name; rotate or revoke it")
+    if key.role not in PREFIXES:
+        raise InvalidInput("role", key.role, f"choose one of {', '.join(PREFIXES)}")
+    if key.role != "publishable" and key.origins:
+        raise InvalidInput("origin", key.origins[0], "only publishable keys have origins")
+    return _save(store, key._replace(origins=tuple(origin(each) for each in key.origins)))
+
+
+def rotate(store: Store, name: str, last_minute: int) -> str:
+    """Keep a new key in place of one, which is good until `last_minute`; return its text."""
+    *_, current = _named(store, name)
+    text = _save(store, current._replace(expiry=None))
+    store.save_key(current._replace(expiry=last_minute))
+    return text
+
+
+def revoke(store: Store, name: str) -> None:
+    """Remove the key of a name, and those that it replaced."""
+    for key in _named(store, name):
+        store.delete_key(key.hash)
+
+
+def _save(store: Store, key: Key) -> str:
+    text = new_key(key.role)
+    store.save_key(key._replace(hash=hash_of(text)))
+    return text
+
+
+def _named(store: Store, name: str) -> list[Key]:
+    """Return the keys of a name, the current one last."""
+    found = [key for key in _kept(store) if key.name == name]
+    if not found:
+        known = ", ".join(sorted({key.name for key in _kept(store)}))
+        raise InvalidInput("name", name, f"there is no such key; there are: {known}")
+    return sorted(found, key=lambda key: key.expiry is None)
+
+
+def _kept(store: Store) -> Sequence[Key]:
+    return store.keys()
 
 
 class Keyring:

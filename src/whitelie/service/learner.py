@@ -11,6 +11,7 @@ from whitelie.kernel.choice import State, decide, rule_of
 from whitelie.service import wire
 from whitelie.service.experiment import Experiment
 from whitelie.service.refusal import Refusal
+from whitelie.service.registry import definition_of
 from whitelie.service.store import Counts, Saved
 
 NOTHING = Counts()
@@ -45,7 +46,7 @@ class Learner:
     def define(self, saved: Saved) -> None:
         """Take a new definition: arms may have been added or retired, the status changed."""
         self.saved = saved
-        self.experiment = experiment = msgspec.json.decode(saved.definition, type=Experiment)
+        self.experiment = experiment = definition_of(saved)
         self._rule = rule_of(experiment.rule)
         self.shown = np.array([not arm.retired for arm in experiment.arms])
         self._arms = pack(experiment.rule, experiment.channels, self.shown)

@@ -1,15 +1,21 @@
 """Times as the service keeps them: whole minutes since 1970."""
 
+import time
 from datetime import UTC, datetime
 
 
-def minute_of(time: datetime) -> int:
-    """Return the minute that a time lies in.
+def minute_of(moment: datetime) -> int:
+    """Return the minute that a moment lies in.
 
     >>> minute_of(datetime(1970, 1, 1, 1, 0, 59, tzinfo=UTC))
     60
     """
-    return int(time.timestamp() // 60)
+    return int(moment.timestamp() // 60)
+
+
+def this_minute() -> int:
+    """Return the minute that it is now."""
+    return int(time.time() // 60)
 
 
 def time_of(minute: int) -> datetime:

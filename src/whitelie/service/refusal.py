@@ -37,13 +37,16 @@ STATUS = {
 
 
 @dataclass
-class Refusal(WhitelieError):
+class Refusal(WhitelieError, ValueError):
     """A request was refused; `retry_after` says in how many seconds to try again."""
 
     code: str
     message: str
     field: str | None = None
     retry_after: int | None = None
+
+    def __str__(self) -> str:
+        return self.message if self.field is None else f"{self.field}: {self.message}"
 
     @property
     def status(self) -> int:

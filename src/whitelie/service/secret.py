@@ -27,6 +27,11 @@ def token_secrets(file: Path) -> list[bytes]:
     return [secret.encode() for secret in text]
 
 
+def file_beside(database: Path) -> Path:
+    """Return where the secrets of a SQLite database are kept."""
+    return database.with_name(f"{database.name}.secret")
+
+
 def rotate(file: Path) -> None:
     """Put a new secret before those of the file; old tokens stay good until they expire."""
     kept = file.read_text(encoding="ascii") if file.exists() else ""

@@ -16,7 +16,7 @@ from whitelie.service.engine import Engine
 from whitelie.service.experiment import Rules
 from whitelie.service.keys import admin_key, hash_of, new_key
 from whitelie.service.limits import Limits
-from whitelie.service.secret import token_secrets, write_private
+from whitelie.service.secret import file_beside, token_secrets, write_private
 from whitelie.service.store import Key, Store
 from whitelie.service.store.sqlite import SQLiteStore
 
@@ -61,7 +61,7 @@ class Server(uvicorn.Server):
 
 def run(path: Path, settings: Settings) -> None:
     """Serve from the SQLite file at `path` until a signal to end."""
-    secret_file = path.with_name(f"{path.name}.secret")
+    secret_file = file_beside(path)
     store = SQLiteStore(path)
     store.claim()
     log.start()

@@ -1,15 +1,16 @@
-"""Results of an experiment at work; what many watch is computed once."""
+"""Results of an experiment at work, or of one in a store."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from whitelie.kernel.arms import Array
 from whitelie.service.engine import Engine
 from whitelie.service.learner import Learner
 from whitelie.service.results import Results, Standing, results_of
+from whitelie.service.store import Counts, Saved, Store
 
 RECENT = 60
 """Minutes over which shares of traffic are taken."""
@@ -17,8 +18,7 @@ RECENT = 60
 EVER = 2**40
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """Results, and the state of affairs that they describe."""
 
     state: tuple[object, ...]
@@ -29,35 +29,46 @@ _LATEST: WeakKeyDictionary[Learner, Seen] = WeakKeyDictionary()
 
 
 async def latest_results(engine: Engine, learner: Learner) -> Results:
-    """Return what the committed reports say now."""
-    experiment = learner.experiment
+    """Return what the committed reports say now; what many watch is computed once."""
     totals = int(learner.issued.sum()), int(learner.answered.sum())
     state = engine.minute, learner.saved, *totals
     seen = _LATEST.get(learner)
     if seen is None or seen.state != state:
-        counts = {
-            name: getattr(learner, name).copy()
-            for name in ("issued", "answered", "ones", "closed_issued", "closed_answered")
-        }
-        standing = Standing(
-            keys=tuple(experiment.positions),
-            channels=experiment.channels,
-            retired=~learner.shown,
-            recent=await _recent(engine, learner),
-            **counts,
-        )
-        about = {"experiment": learner.slug, "name": experiment.name, "status": experiment.status}
-        found = await asyncio.to_thread(results_of, standing, **about)
+        recent = await asyncio.to_thread(_recent, engine.store, learner.number, engine.minute)
+        found = await asyncio.to_thread(_results, learner, _standing(learner, recent))
         seen = _LATEST[learner] = Seen(state, found)
     return seen.results
 
 
-async def _recent(engine: Engine, learner: Learner) -> Array:
-    now = engine.minute
-    found = await asyncio.to_thread(
-        engine.store.history, learner.number, now - RECENT, now + 1, EVER
+def stored_results(store: Store, saved: Saved, minute: int) -> Results:
+    """Return what the reports in a store say."""
+    learner = Learner(saved, store.totals(saved.number))
+    learner.close(store.totals(saved.number, learner.experiment.expired_before(minute)))
+    return _results(learner, _standing(learner, _recent(store, saved.number, minute)))
+
+
+def _recent(store: Store, number: int, minute: int) -> Mapping[int, Counts]:
+    found = store.history(number, minute - RECENT, minute + 1, EVER)
+    return {arm: counts for (_, arm), counts in found.items()}
+
+
+def _standing(learner: Learner, recent: Mapping[int, Counts]) -> Standing:
+    issued = [recent.get(arm, Counts()).issued for arm in range(len(learner.issued))]
+    return Standing(
+        keys=tuple(learner.experiment.positions),
+        channels=learner.experiment.channels,
+        retired=~learner.shown,
+        issued=learner.issued.copy(),
+        answered=learner.answered.copy(),
+        ones=learner.ones.copy(),
+        closed_issued=learner.closed_issued.copy(),
+        closed_answered=learner.closed_answered.copy(),
+        recent=np.array(issued),
     )
-    issued = np.zeros(len(learner.issued), dtype=np.int64)
-    for (_, arm), counts in found.items():
-        issued[arm] += counts.issued
-    return issued
+
+
+def _results(learner: Learner, standing: Standing) -> Results:
+    experiment = learner.experiment
+    return results_of(
+        standing, experiment=learner.slug, name=experiment.name, status=experiment.status
+    )

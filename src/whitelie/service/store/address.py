@@ -3,8 +3,18 @@
 from pathlib import Path
 
 from whitelie.errors import InvalidInput
+from whitelie.service.store.sqlite import SQLiteStore
 
 SQLITE = "sqlite:///"
+
+
+def open_existing(address: str) -> SQLiteStore:
+    """Return the store at an address, which must be there."""
+    path = sqlite_path(address)
+    if not path.exists():
+        reason = "there is no such file; `whitelie serve` makes it, or give another --store"
+        raise InvalidInput("store", address, reason)
+    return SQLiteStore(path)
 
 
 def sqlite_path(address: str) -> Path:

@@ -1,0 +1,102 @@
+"""`whitelie key`: who may ask the service, from the shell; a running server notices."""
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from whitelie.cli.experiment import DEFAULT, open_store
+from whitelie.cli.frame import Address, refusing, service_extra, show
+from whitelie.errors import InvalidInput
+
+app = typer.Typer(help="Create, rotate and revoke keys of a store.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What the key is called.")]
+PUBLISHABLE = "publishable"
+
+
+@app.command()
+@refusing
+def create(
+    name: Name,
+    role: Annotated[
+        str,
+        typer.Option(
+            metavar="ROLE",
+            help="publishable (for pages: only decides), reader (sees results), or admin.",
+        ),
+    ] = PUBLISHABLE,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="Pages of this origin may use it; may be repeated."),
+    ] = None,
+    per_minute: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Decisions per minute, of all who use it.")
+    ] = 6000,
+    store: Address = DEFAULT,
+) -> None:
+    """Create a key and print it, this once."""
+    with service_extra():
+        from whitelie.service import keys  # noqa: PLC0415
+        from whitelie.service.store import Key  # noqa: PLC0415
+    asked = Key(name, role, b"", tuple(origin or ()), per_minute)
+    with closing(open_store(store)) as opened:
+        typer.echo(keys.create(opened, asked))
+
+
+@app.command("list")
+@refusing
+def list_all(store: Address = DEFAULT) -> None:
+    """List all keys; their texts are not known."""
+    with service_extra():
+        from rich.table import Table  # noqa: PLC0415
+
+        from whitelie.service.moment import time_of  # noqa: PLC0415
+    table = Table("name", "role", "origins", "per minute", "until", box=None, header_style="bold")
+    with closing(open_store(store)) as opened:
+        kept = opened.keys()
+        for key in sorted(kept):
+            limit = f"{key.decisions_per_minute:,}" if key.role == PUBLISHABLE else "–"
+            until = "–" if key.expiry is None else f"{time_of(key.expiry):%Y-%m-%d %H:%M} UTC"
+            table.add_row(key.name, key.role, " ".join(key.origins) or "–", limit, until)
+    show(table)
+
+
+@app.command()
+@refusing
+def rotate(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The key; not with --tokens.")
+    ] = None,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Rotate the secret that seals tokens instead.")
+    ] = False,
+    grace: Annotated[
+        int, typer.Option(min=0, metavar="MINUTES", help="The old key is good for so long.")
+    ] = 60,
+    store: Address = DEFAULT,
+) -> None:
+    """Replace a key and print the new one; or replace the secret that seals tokens."""
+    with service_extra():
+        from whitelie.service import keys, secret  # noqa: PLC0415
+        from whitelie.service.moment import this_minute  # noqa: PLC0415
+        from whitelie.service.store.address import sqlite_path  # noqa: PLC0415
+    if (name is None) != tokens:
+        raise InvalidInput("name", name, "give the name of a key, or --tokens")
+    with closing(open_store(store)) as opened:
+        if name is not None:
+            typer.echo(keys.rotate(opened, name, this_minute() + grace))
+            return
+    secret.rotate(secret.file_beside(sqlite_path(store)))
+    typer.echo("new tokens have a new secret; old ones are good until they expire")
+
+
+@app.command()
+@refusing
+def revoke(name: Name, store: Address = DEFAULT) -> None:
+    """Remove a key at once."""
+    with service_extra():
+        from whitelie.service import keys  # noqa: PLC0415
+    with closing(open_store(store)) as opened:
+        keys.revoke(opened, name)
+    typer.echo(f"{name} is revoked")

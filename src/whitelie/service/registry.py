@@ -1,0 +1,55 @@
+"""Experiments in a store: created once per request, under a slug of their own, and changed."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import msgspec
+
+from whitelie.service.experiment import Experiment, slug_of
+from whitelie.service.refusal import Refusal
+from whitelie.service.store import Saved, Store
+
+
+def definition_of(saved: Saved) -> Experiment:
+    """Return the experiment that the store keeps."""
+    return msgspec.json.decode(saved.definition, type=Experiment)
+
+
+def create(store: Store, experiment: Experiment) -> tuple[Saved, bool]:
+    """Keep a new experiment; return it, or the one of the same request, and whether it is new."""
+    definition = msgspec.json.encode(experiment).decode()
+    for slug in _slugs(experiment.name):
+        if (known := _created_before(store, experiment.creation)) is not None:
+            return known, False
+        if (saved := store.save(slug, definition)) is not None:
+            return saved, True
+    raise AssertionError("slugs never end")
+
+
+def change(store: Store, saved: Saved, experiment: Experiment) -> Saved:
+    """Keep an experiment that has been changed from what was saved."""
+    changed = store.change(saved, msgspec.json.encode(experiment).decode())
+    if changed is None:
+        raise Refusal("changed_meanwhile", "somebody else has changed it; look and try again")
+    return changed
+
+
+def _slugs(name: str) -> Iterator[str]:
+    base = slug_of(name)
+    yield base
+    for number in count(2):
+        yield f"{base}-{number}"
+
+
+def _created_before(store: Store, creation: str | None) -> Saved | None:
+    """Return the experiment that this request has created before, if any."""
+    if creation is None:
+        return None
+    for saved in store.experiments():
+        known = definition_of(saved).creation
+        if known == creation:
+            return saved
+        if known is not None and known.split()[0] == creation.split()[0]:
+            message = "this key was used to create another experiment"
+            raise Refusal("idempotency_conflict", message, "Idempotency-Key")
+    return None
