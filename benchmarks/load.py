@@ -35,11 +35,13 @@ import uvloop
 
 HOST = "127.0.0.1"
 POOL = 1 << 16
+PATIENCE = 120.0
+"""Seconds after which a run of a given total is given up."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to send: for `seconds` after a `warmup`, or until `total` decisions were asked for."""
+    """What to send: for `seconds` after a `warmup`, or `total` decisions within `PATIENCE`."""
 
     port: int
     experiment: str
@@ -107,7 +109,7 @@ class Run:
         self.marker = b""
         self.start = time.perf_counter()
         self.begin = self.start + (0 if plan.total else plan.warmup)
-        self.end = math.inf if plan.total else self.begin + plan.seconds
+        self.end = self.begin + (PATIENCE if plan.total else plan.seconds)
         self.last = self.start
         self.asked = self.issued = self.answered = 0
         self.times = {"decide": array("d"), "feedback": array("d")}
@@ -290,11 +292,12 @@ async def _run(plan: Plan) -> dict[str, Any]:
         lambda: Connection(run), HOST, plan.port
     )
     await asyncio.gather(*(connect() for _ in range(plan.connections)))
-    patience = 600 if plan.total else plan.warmup + plan.seconds + 30
     try:
-        await asyncio.wait_for(run.over, patience)
+        await asyncio.wait_for(run.over, run.end - run.start + 30)
     except TimeoutError:
         run.error("no answer")
+    if run.asked < plan.total:
+        run.error("unfinished")
     cpu = time.process_time() - cpu
     wall = time.perf_counter() - run.start
     seconds = (run.last if plan.total else run.end) - run.begin

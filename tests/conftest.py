@@ -4,10 +4,11 @@ import pytest
 
 from browser import chromium
 from results import NOISY, TIMES, two_arms, walks
+from service import anyio_backend
 from whitelie import Problem
 from whitelie.result import Result
 
-__all__ = ["chromium", "found", "swept"]
+__all__ = ["anyio_backend", "chromium", "found", "swept"]
 
 
 @pytest.fixture

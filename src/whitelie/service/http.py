@@ -86,7 +86,7 @@ async def respond(
     """Answer a request."""
     length = (b"content-length", b"%d" % len(body))
     await send(
-        {"type": "http.response.start", "status": status, "headers": [*headers, *SAFETY, length]}
+        {"type": "http.response.start", "status": status, "headers": [*headers, length]}
     )
     await send({"type": "http.response.body", "body": body})
 

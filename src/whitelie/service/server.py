@@ -1,5 +1,6 @@
 """The process: opens the store, makes the first key, serves until it is told to end."""
 
+import gc
 import os
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import uvicorn
 from whitelie.errors import WhitelieError
 from whitelie.service import log
 from whitelie.service.app import build
+from whitelie.service.cork import CorkedProtocol
 from whitelie.service.door import Service
 from whitelie.service.engine import Engine
 from whitelie.service.experiment import Rules
@@ -25,6 +27,9 @@ GRACE = 10
 
 SWITCH = 0.0005
 """The longest that the writer waits for the interpreter, in seconds; 5 ms is Python's own."""
+
+RARELY = 50_000, 20, 100
+"""When cycles are looked for: requests leave hardly any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,8 @@ def run(path: Path, settings: Settings) -> None:
     log.start()
     _make_first_key(store, path.with_name(f"{path.name}.admin-key"))
     sys.setswitchinterval(SWITCH)
+    gc.freeze()
+    gc.set_threshold(*RARELY)
     engine = Engine(store, lambda: token_secrets(secret_file))
     service = Service(engine, Rules(settings.most_epsilon), Limits(settings.per_address))
     config = uvicorn.Config(
@@ -74,7 +81,7 @@ def run(path: Path, settings: Settings) -> None:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=CorkedProtocol,
         lifespan="on",
         log_config=None,
         access_log=False,
