@@ -1,0 +1,162 @@
+"""`whitelie experiment` and `whitelie key`: what operators do from the shell."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from whitelie.cli import app
+from whitelie.service import registry, secret
+from whitelie.service.keys import hash_of
+from whitelie.service.moment import this_minute
+from whitelie.service.store import Batch, Key, Place, Report
+from whitelie.service.store.sqlite import SQLiteStore
+from whitelie.service.token import Decision
+
+DESCRIPTION = {
+    "name": "Front <b>page</b>",
+    "arms": [{"key": "red"}, {"key": "blue"}],
+    "epsilon": 1,
+    "window": 60,
+    "spread": 60,
+}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.db"
+    SQLiteStore(path).close()
+    return path
+
+
+def run(database: Path, *words: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(app, [*words, "--store", f"sqlite:///{database}"], input=given)
+
+
+def create(database: Path, **changes: object) -> Result:
+    given = json.dumps({**DESCRIPTION, **changes})
+    return run(database, "experiment", "create", "-", given=given)
+
+
+def keys(database: Path) -> list[Key]:
+    with closing(SQLiteStore(database)) as store:
+        return list(store.keys())
+
+
+def test_an_experiment_is_created_listed_paused_and_stopped(database: Path) -> None:
+    assert create(database).output == "front-b-page-b\n"
+    assert create(database).output == "front-b-page-b-2\n"
+    listed = run(database, "experiment", "list").output
+    assert "Front <b>page</b>" in listed
+    assert "TS-CF" in listed
+    for words, status in (("pause", "paused"), ("resume", "running"), ("stop", "stopped")):
+        assert run(database, "experiment", words, "front-b-page-b").exit_code == 0
+        with closing(SQLiteStore(database)) as store:
+            first, second = map(registry.definition_of, store.experiments())
+        assert first.status == status
+        assert second.status == "running"
+    refused = run(database, "experiment", "resume", "front-b-page-b")
+    assert refused.exit_code == 2
+    assert "stopped" in refused.stderr
+
+
+def test_show_corrects_what_was_counted(database: Path) -> None:
+    create(database)
+    minute = this_minute()
+    with closing(SQLiteStore(database)) as store:
+        (saved,) = store.experiments()
+        epoch = store.new_epoch()
+        reports = [
+            Report(Decision(saved.number, arm, epoch, 2 * i + arm, minute, minute + 9), bit)
+            for arm, ones in ((0, 700), (1, 300))
+            for i, bit in enumerate([1] * ones + [0] * (1000 - ones))
+        ]
+        issued = {Place(saved.number, arm, minute): 1000 for arm in (0, 1)}
+        store.commit(Batch(issued, reports))
+    shown = run(database, "experiment", "show", "front-b-page-b").output
+    assert shown.startswith("red is best (settled); 2,000 reports.")
+    assert "70.0%" in shown  # the raw rate
+    assert "93.3%" in shown  # (0.7 − 0.2689) / 0.4621
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"epsilon": 9}, "arms[0].epsilon: a report would reveal epsilon = 9"),
+        ({"epsilon": None}, "arms[0].epsilon: give epsilon, or p00 and p11"),
+        ({"window": -1}, "window"),
+        ({"policy": "WR(TS)"}, "policy: WR(TS) keeps more than counts"),
+        ({"arms": [{"key": "red"}, {"key": "red"}]}, "two arms have the key 'red'"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_cannot_be_created_is_refused(
+    database: Path, changes: dict[str, object], complaint: str
+) -> None:
+    refused = create(database, **changes)
+    assert refused.exit_code == 2
+    assert complaint in refused.stderr
+    with closing(SQLiteStore(database)) as store:
+        assert store.experiments() == []
+
+
+def test_an_unknown_experiment_or_store_is_refused(database: Path, tmp_path: Path) -> None:
+    create(database)
+    refused = run(database, "experiment", "pause", "nothing")
+    assert (refused.exit_code, "front-b-page-b" in refused.stderr) == (2, True)
+    refused = run(tmp_path / "other.db", "experiment", "list")
+    assert (refused.exit_code, "whitelie serve" in refused.stderr) == (2, True)
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_a_key_is_created_rotated_and_revoked(database: Path) -> None:
+    words = ("key", "create", "shop", "--origin", "https://Shop.example/")
+    first = run(database, *words).output.strip()
+    (key,) = keys(database)
+    assert first.startswith("pk_")
+    assert key == Key("shop", "publishable", hash_of(first), ("https://shop.example",), 6000)
+    assert first.encode() not in database.read_bytes()
+
+    second = run(database, "key", "rotate", "shop", "--grace", "5").output.strip()
+    old, new = keys(database)
+    assert (old.hash, new.hash) == (hash_of(first), hash_of(second))
+    assert new.expiry is None
+    assert old.expiry is not None
+    assert 4 <= old.expiry - this_minute() <= 5
+
+    assert run(database, "key", "revoke", "shop").exit_code == 0
+    assert keys(database) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("create", "shop"), "rotate or revoke it"),
+        (("create", "other", "--role", "king"), "publishable"),
+        (("create", "other", "--origin", "shop.example"), "https://shop.example"),
+        (("create", "other", "--role", "admin", "--origin", "https://a.b"), "only publishable"),
+        (("rotate", "nobody"), "there are: shop"),
+        (("rotate",), "--tokens"),
+        (("revoke", "nobody"), "there are: shop"),
+    ],
+)
+def test_wrong_commands_on_keys_are_refused(
+    database: Path, words: tuple[str, ...], complaint: str
+) -> None:
+    run(database, "key", "create", "shop")
+    refused = run(database, "key", *words)
+    assert refused.exit_code == 2
+    assert complaint in refused.stderr
+    assert [key.name for key in keys(database)] == ["shop"]
+
+
+def test_the_secret_of_tokens_is_rotated(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WHITELIE_SECRET", raising=False)
+    file = secret.file_beside(database)
+    (old,) = secret.token_secrets(file)
+    assert run(database, "key", "rotate", "--tokens").exit_code == 0
+    new, kept = secret.token_secrets(file)
+    assert kept == old != new
+    assert file.stat().st_mode & 0o777 == 0o600
