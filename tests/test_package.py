@@ -21,7 +21,8 @@ import numpy as np
 from whitelie import *
 from whitelie import bounds
 from whitelie.kernel import arms, beta, choice, divergence, dp_ucb_int, game, interval, leader
-from whitelie.kernel import batch, binomial, plain, separation, thompson, truncated, ucb, words
+from whitelie.kernel import batch, binomial, block, plain, separation, thompson, truncated, ucb
+from whitelie.kernel import words
 from whitelie.kernel.run import runner
 
 table = Monotone.from_points([(0, 0.1), (0.3, 0.5), (1, 0.8)])
@@ -48,11 +49,19 @@ for policy in [KLUCB(), UCB(), TS()]:
     played = batch.run_batches(game_played, np.uint64(3), 1, ends)
     chosen.append([counts.tolist() for counts in played])
     chosen.append(separation.first_separation(separation.Looks(*played, 0.3, 0.7), 0.05))
+for most in (0, 3, 5000):
+    pulls = np.arange(20) * most
+    available = np.arange(20) != 7
+    state = choice.State(pulls, pulls * 2 // 5, np.zeros(20, dtype=np.int64), available)
+    for n in (3, 200):
+        decided = np.empty(n, dtype=np.int64)
+        block.thompson_block(arms.pack(TS(), mixed * 5), state, np.uint64(9), 4, decided)
+        chosen.append(decided.tolist())
 seeds = [(3, 0.2), (100, 0.9), (100_000, 0.3)]
 chosen.append([int(binomial.binomial(n, p, np.uint64(n))) for n, p in seeds])
 numbers.append([bounds.lower_bound(Problem([0.9, 0.6], mixed[:2]), 1000)])
 modules = [arms, beta, choice, divergence, dp_ucb_int, game, interval, leader, plain, thompson]
-modules += [batch, binomial, separation, truncated, ucb, words]
+modules += [batch, binomial, block, separation, truncated, ucb, words]
 compiled = {
     name: function
     for module in modules

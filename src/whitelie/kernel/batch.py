@@ -18,7 +18,7 @@ import numpy as np
 from whitelie.kernel.arms import Array
 from whitelie.kernel.beta import beta
 from whitelie.kernel.binomial import binomial, multinomial
-from whitelie.kernel.choice import TS_RULE, State, exploration, index
+from whitelie.kernel.choice import TS_RULE, State, exploration, index, largest
 from whitelie.kernel.game import Game, Streams, new_state, pull, streams_of
 from whitelie.kernel.jit import jit
 from whitelie.kernel.truncated import tail_and_step
@@ -229,12 +229,6 @@ def pull_often(game: Game, streams: Streams, state: State, k: int, n: int) -> No
 
 
 @jit
-def index_or_first(game: Game, state: State, k: int, f: float) -> float:
-    """Return arm k's index, infinite before its first pull."""
-    return index(game.rule, game.arms, state, k, f) if state.pulls[k] > 0 else math.inf
-
-
-@jit
 def play_turns(game: Game, streams: Streams, state: State, n: int) -> None:
     """Pull n times by the index rule, in turns; exact ties go to the largest word."""
     size = len(state.pulls)
@@ -242,19 +236,14 @@ def play_turns(game: Game, streams: Streams, state: State, n: int) -> None:
     f = exploration(game.rule, t)
     indices = np.empty(size)
     for k in range(size):
-        indices[k] = index_or_first(game, state, k, f)
+        untried = state.pulls[k] == 0
+        indices[k] = math.inf if untried else index(game.rule, game.arms, state, k, f)
     left = n
     while left > 0:
-        key = word(streams.decision_key, t + n - left)
-        best = ZERO
-        for k in range(1, size):
-            if indices[k] > indices[best] or (
-                indices[k] == indices[best] and word(key, k) > word(key, best)
-            ):
-                best = k
+        best = largest(indices, word(streams.decision_key, t + n - left))
         pulls = min(left, max(1, state.pulls[best] // PART))
         pull_often(game, streams, state, best, pulls)
-        indices[best] = index_or_first(game, state, best, f)
+        indices[best] = index(game.rule, game.arms, state, best, f)
         left -= pulls
 
 

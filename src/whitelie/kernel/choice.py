@@ -12,7 +12,7 @@ from whitelie.kernel.arms import Arms, Array, reward_at
 from whitelie.kernel.beta import beta
 from whitelie.kernel.divergence import upper_end
 from whitelie.kernel.jit import jit
-from whitelie.kernel.words import Word, word
+from whitelie.kernel.words import ZERO, Word, word
 from whitelie.policy import KLUCB, TS, UCB, UCB1, Policy
 
 KL_UCB_RULE, UCB_RULE, TS_RULE = range(3)
@@ -92,13 +92,20 @@ def index(rule: Rule, arms: Arms, state: State, k: int, f: float) -> float:
 
 
 @jit
-def sample(arms: Arms, state: State, k: int, seed: Word) -> float:
-    """Return TS-CF's value of arm k: g^-1(θ) with θ drawn from Beta(S + 1, N − S + 1)."""
+def posterior(arms: Arms, state: State, k: int) -> tuple[float, float]:
+    """Return a and b of arm k's posterior Beta(a, b): S + 1 and N − S + 1, swapped if mirrored."""
     failures = state.pulls[k] - state.successes[k]
     successes = state.successes[k]
     if arms.mirrored[k]:
         successes, failures = failures, successes
-    return reward_at(arms, k, beta(successes + 1.0, failures + 1.0, seed))
+    return successes + 1.0, failures + 1.0
+
+
+@jit
+def sample(arms: Arms, state: State, k: int, seed: Word) -> float:
+    """Return TS-CF's value of arm k: g^-1(θ) with θ drawn from Beta(S + 1, N − S + 1)."""
+    a, b = posterior(arms, state, k)
+    return reward_at(arms, k, beta(a, b, seed))
 
 
 @jit
@@ -145,8 +152,42 @@ def choose_among(rule: Rule, arms: Arms, state: State, key: Word, number: int) -
 
 
 @jit
+def largest(values: Array, decision_key: Word) -> int:
+    """Return the arm of the largest value; of equal ones, the arm of the largest word."""
+    best = ZERO
+    for k in range(1, len(values)):
+        if values[k] > values[best] or (
+            values[k] == values[best] and word(decision_key, k) > word(decision_key, best)
+        ):
+            best = k
+    return best
+
+
+@jit
+def decide_by_index(
+    rule: Rule, arms: Arms, state: State, key: Word, number: int, chosen: Array
+) -> None:
+    """Take the index rules' decisions as `choose` does: each changes one arm's index only."""
+    f = exploration(rule, state.pulls.sum())
+    indices = np.full(len(state.pulls), -math.inf)
+    for k in range(len(indices)):
+        if state.available[k]:
+            untried = state.pulls[k] + state.pending[k] == 0
+            indices[k] = math.inf if untried else index(rule, arms, state, k, f)
+    for i in range(len(chosen)):
+        arm = largest(indices, word(key, number + i))
+        state.pending[arm] += 1
+        if i + 1 < len(chosen):
+            indices[arm] = index(rule, arms, state, arm, f)
+        chosen[i] = arm
+
+
+@jit
 def decide(rule: Rule, arms: Arms, state: State, key: Word, number: int, chosen: Array) -> None:
     """Fill `chosen` with decisions number, number + 1, …; each is pending for those after it."""
+    if rule.code != TS_RULE:
+        decide_by_index(rule, arms, state, key, number, chosen)
+        return
     words = np.empty(len(state.pulls), dtype=np.uint64)
     for i in range(len(chosen)):
         fill_words(key, number + i, words)
