@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 
 from whitelie.kernel.arms import Array, pack
-from whitelie.kernel.choice import State, decide, rule_of
+from whitelie.kernel.block import thompson_block
+from whitelie.kernel.choice import TS_RULE, State, decide, rule_of
 from whitelie.service import wire
 from whitelie.service.experiment import Experiment
 from whitelie.service.refusal import Refusal
@@ -80,7 +81,10 @@ class Learner:
         choosable = self._choosable(available)
         chosen = np.empty(count, dtype=np.int64)
         state = State(self.answered, self.ones, self.pending, choosable)
-        decide(self._rule, self._arms, state, self._key, self._decisions, chosen)
+        if self._rule.code == TS_RULE:
+            thompson_block(self._arms, state, self._key, self._decisions, chosen)
+        else:
+            decide(self._rule, self._arms, state, self._key, self._decisions, chosen)
         self._decisions += count
         if self.experiment.floor:
             self._raise_to_floor(chosen, np.flatnonzero(choosable))

@@ -10,6 +10,7 @@ DAY = 24 * 60 * 60
 MOST_ARMS = 1000
 MOST_ITEMS = 1000
 LARGEST_PAYLOAD = 4096
+MOST_DEPTH = 32
 
 Status = Literal["running", "paused", "stopped"]
 Outcome = Literal["accepted", "duplicate", "expired", "invalid"]
