@@ -302,6 +302,8 @@ async def _run(plan: Plan) -> dict[str, Any]:
     wall = time.perf_counter() - run.start
     seconds = (run.last if plan.total else run.end) - run.begin
     done = run.answered if run.pairs else run.issued
+    if not done:
+        run.error("nothing finished in time")
     return {
         "mode": plan.mode,
         "connections": plan.connections,

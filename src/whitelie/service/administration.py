@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from whitelie.service import openapi, registry, wire
 from whitelie.service.door import Service
-from whitelie.service.engine import Engine
+from whitelie.service.engine import Engine, unavailable
 from whitelie.service.experiment import Experiment, finite
 from whitelie.service.learner import Learner
 from whitelie.service.log import event
@@ -62,7 +62,7 @@ class Call:
     @property
     def learner(self) -> Learner:
         """The experiment that the path names."""
-        return self.engine.learner(self.request.path_params["id"])
+        return self.engine.roster.find(self.request.path_params["id"])
 
 
 Handler = Callable[[Call], Awaitable[Any]]
@@ -91,8 +91,9 @@ def _creation(call: Call) -> str | None:
 
 async def list_all(call: Call) -> wire.Experiments:
     """Return all experiments."""
-    learners = call.engine.learners.values()
-    return wire.Experiments([learner.experiment.view(learner.slug) for learner in learners])
+    return wire.Experiments(
+        [learner.experiment.view(learner.slug) for learner in call.engine.roster]
+    )
 
 
 async def show(call: Call) -> wire.Experiment:
@@ -145,8 +146,8 @@ async def history(call: Call) -> wire.History:
         raise Refusal("invalid_field", "the period must end after it begins", "to")
     width = period.minutes or _fitting(stop - start)
     if (stop - start) / width > 10 * MOST_BUCKETS:
-        message = f"this makes more than {10 * MOST_BUCKETS} buckets; make them longer"
-        raise Refusal("invalid_field", message, "minutes")
+        message = f"this makes more than {10 * MOST_BUCKETS} buckets"
+        raise Refusal("invalid_field", message, "minutes" if period.minutes else "from")
     found = await asyncio.to_thread(call.engine.store.history, learner.number, start, stop, width)
     buckets: dict[int, dict[int, Counts]] = {}
     for (minute, arm), counts in sorted(found.items()):
@@ -174,8 +175,10 @@ async def roll_back(call: Call) -> wire.Removed:
     for field, time in (("from", span.start), ("to", span.stop)):
         if time.second or time.microsecond:
             raise Refusal("invalid_field", "give whole minutes", field)
-    if not 0 <= start < stop <= call.engine.minute:
-        message = "a span begins before it ends, and ends before the minute that it is now"
+    if start < 0:
+        raise Refusal("invalid_field", "a span begins after 1970 does", "from")
+    if not start < stop <= call.engine.minute:
+        message = "a span ends after it begins, and before the minute that it is now"
         raise Refusal("invalid_field", message, "to")
     spans = (*learner.experiment.rolled_back, (start, stop))
     changed = msgspec.structs.replace(learner.experiment, rolled_back=spans)
@@ -213,15 +216,17 @@ async def privacy(call: Call) -> wire.Privacy:
     return statement
 
 
-async def stream(call: Call) -> StreamingResponse:
+async def stream(call: Call) -> Response:
     """Send the results whenever they have changed, at most once a second."""
     learner = call.learner
+    if call.request.method == "HEAD":
+        return Response(media_type="text/event-stream")
     return StreamingResponse(_events(call.engine, learner), media_type="text/event-stream")
 
 
 async def _events(engine: Engine, learner: Learner) -> AsyncIterator[bytes]:
     sent, silent = b"", 0
-    while engine.learners.get(learner.slug) is learner and not engine.is_closing:
+    while learner in engine.roster and not engine.is_closing:
         found = msgspec.json.encode(await latest_results(engine, learner))
         silent += 1
         if found != sent:
@@ -240,8 +245,8 @@ async def healthz(call: Call) -> wire.Health:
 
 async def readyz(call: Call) -> wire.Health:
     """Whether the last commit succeeded."""
-    if not call.engine.is_available:
-        raise Refusal("store_unavailable", "the store cannot be written now", retry_after=2)
+    if not call.engine.writer.is_available:
+        raise unavailable()
     return wire.Health("ok")
 
 

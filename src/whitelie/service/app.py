@@ -1,6 +1,7 @@
 """The application: a value built from an engine and the operator's settings."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,11 +15,13 @@ from starlette.routing import Route
 
 from whitelie.service import http
 from whitelie.service.administration import HANDLERS, Call
-from whitelie.service.door import Door, Service
+from whitelie.service.door import EVERYBODY, Door, Service
+from whitelie.service.engine import unavailable
 from whitelie.service.log import failure
 from whitelie.service.operations import OPERATIONS, Operation
 from whitelie.service.refusal import Refusal
 from whitelie.service.store import Unavailable
+from whitelie.service.upkeep import keep_up
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -36,17 +39,20 @@ def build(service: Service) -> Door:
     @asynccontextmanager
     async def living(_: Starlette) -> AsyncIterator[None]:
         await service.engine.refresh()
-        upkeep = asyncio.create_task(service.engine.keep_up())
+        upkeep = asyncio.create_task(keep_up(service.engine))
         yield
-        await service.engine.close()
+        service.engine.end_pauses()
         await upkeep
+        await service.engine.close()
 
     refusals: dict[Any, Any] = {
         Refusal: _refuse,
         HTTPException: _refuse_route,
         Exception: _refuse_fault,
     }
-    return Door(service, Starlette(routes=routes, exception_handlers=refusals, lifespan=living))
+    inside = Starlette(routes=routes, exception_handlers=refusals, lifespan=living)
+    inside.router.redirect_slashes = False
+    return Door(service, inside)
 
 
 def _endpoint(service: Service, operations: dict[str, Operation]) -> Endpoint:
@@ -58,8 +64,7 @@ def _endpoint(service: Service, operations: dict[str, Operation]) -> Endpoint:
         try:
             answer = await HANDLERS[operation.name](Call(service, request, body))
         except Unavailable:
-            message = "the store cannot be written now; nothing was changed, try again"
-            raise Refusal("store_unavailable", message, retry_after=2) from None
+            raise unavailable() from None
         if isinstance(answer, Response):
             response = answer
         elif answer is None:
@@ -67,9 +72,7 @@ def _endpoint(service: Service, operations: dict[str, Operation]) -> Endpoint:
         else:
             encoded = msgspec.json.encode(answer)
             response = Response(encoded, operation.status, media_type="application/json")
-        response.raw_headers += http.SAFETY
-        if operation.name == "privacy":
-            response.raw_headers.append((b"access-control-allow-origin", b"*"))
+        response.raw_headers += [*http.SAFETY, *_shared(request)]
         return response
 
     return endpoint
@@ -79,7 +82,7 @@ def _check_key(service: Service, operation: Operation, request: Request) -> None
     if not operation.roles:
         return
     engine = service.engine
-    key = engine.keyring.find(http.header(request.scope, b"authorization"), engine.minute)
+    key = engine.roster.keyring.find(http.header(request.scope, b"authorization"), engine.minute)
     if key.role not in operation.roles:
         allowed = " or ".join(operation.roles)
         raise Refusal("not_allowed", f"this needs a key of role {allowed}", "Authorization")
@@ -88,7 +91,8 @@ def _check_key(service: Service, operation: Operation, request: Request) -> None
 async def _body(operation: Operation, request: Request) -> Any:
     if operation.query is not None:
         try:
-            return msgspec.convert(dict(request.query_params), operation.query, strict=False)
+            given = {name: _number(text) for name, text in request.query_params.items()}
+            return msgspec.convert(given, operation.query)
         except msgspec.ValidationError as error:
             raise http.invalid(error) from None
     if operation.body is None:
@@ -97,15 +101,28 @@ async def _body(operation: Operation, request: Request) -> Any:
     return http.decode(body, msgspec.json.Decoder(operation.body))
 
 
+def _number(text: str) -> int | str:
+    """Return what a query says, in which a number is nothing but digits."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else text
+
+
 async def _refuse(request: Request, refused: Refusal) -> Response:
     response = Response(refused.body, refused.status)
-    response.raw_headers += [*http.refusal_headers(refused), *http.SAFETY]
+    response.raw_headers += [*http.refusal_headers(refused), *http.SAFETY, *_shared(request)]
     return response
 
 
+def _shared(request: Request) -> list[http.Header]:
+    """Return the header that lets every page read what devices are promised."""
+    return [EVERYBODY] if request.url.path.endswith("/privacy") else []
+
+
 async def _refuse_route(request: Request, error: HTTPException) -> Response:
-    code = "method_not_allowed" if error.status_code == 405 else "not_found"
-    response = await _refuse(request, Refusal(code, "there is no such path, or not this method"))
+    if error.status_code == 405:
+        refused = Refusal("method_not_allowed", "this path has other methods", "method")
+    else:
+        refused = Refusal("not_found", "there is no such path", "path")
+    response = await _refuse(request, refused)
     response.headers.update(error.headers or {})
     return response
 

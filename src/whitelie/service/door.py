@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 from starlette.types import ASGIApp
@@ -22,6 +23,7 @@ EVERYBODY: Header = (b"access-control-allow-origin", b"*")
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_ITEMS = {outcome: msgspec.json.encode(wire.Item(outcome)) for outcome in get_args(wire.Outcome)}
 _ASK = msgspec.json.Decoder(wire.Ask)
 _REPORT = msgspec.json.Decoder(wire.Report)
 _REPORTS = msgspec.json.Decoder(wire.Reports)
@@ -50,7 +52,7 @@ class Door:
             await self._preflight(scope, send)
         elif method == "POST" and scope["path"] == FEEDBACK:
             await self._serve(self._feedback, scope, receive, send)
-        elif method == "POST" and scope["path"].endswith(DECISIONS):
+        elif method == "POST" and _decides(scope["path"]):
             await self._serve(self._decisions, scope, receive, send)
         else:
             await self._inside(scope, receive, send)
@@ -66,7 +68,7 @@ class Door:
 
     async def _decisions(self, scope: Scope, receive: Receive, send: Send) -> None:
         engine = self._service.engine
-        key = engine.keyring.find(http.header(scope, b"authorization"), engine.minute)
+        key = engine.roster.keyring.find(http.header(scope, b"authorization"), engine.minute)
         if key.role == "reader":
             raise Refusal("not_allowed", "a reader key cannot decide", "Authorization")
         headers: Iterable[Header] = ()
@@ -76,7 +78,7 @@ class Door:
             headers = self._shared_with(scope)
         body = await http.read(scope, receive)
         ask = http.decode(body, _ASK) if body else wire.Ask()
-        learner = engine.learner(scope["path"][len(EXPERIMENTS) : -len(DECISIONS)])
+        learner = engine.roster.find(scope["path"][len(EXPERIMENTS) : -len(DECISIONS)])
         _check_running(learner)
         if key.role == "publishable":
             _check_publishable(ask)
@@ -95,15 +97,15 @@ class Door:
         body = await http.read(scope, receive)
         if b'"items"' in body:
             items = http.decode(body, _REPORTS).items
-            outcomes = await self._service.engine.report([(item.token, item.bit) for item in items])
+            outcomes = await self._service.engine.report(items)
         else:
             report = http.decode(body, _REPORT)
-            outcomes = await self._service.engine.report([(report.token, report.bit)])
+            outcomes = await self._service.engine.report([report])
             if outcomes == ["expired"]:
                 raise Refusal("token_expired", "reports on this decision no longer count", "token")
             if outcomes == ["invalid"]:
                 raise Refusal("invalid_token", "this token is not one of ours", "token")
-        parts = b",".join([b'{"status":"%s"}' % outcome.encode() for outcome in outcomes])
+        parts = b",".join([_ITEMS[outcome] for outcome in outcomes])
         await http.respond(send, 200, b'{"items":[' + parts + b"]}", [http.JSON, EVERYBODY])
 
     async def _preflight(self, scope: Scope, send: Send) -> None:
@@ -123,9 +125,13 @@ class Door:
             return [EVERYBODY]
         origin = http.header(scope, b"origin")
         vary = (b"vary", b"Origin")
-        if origin and origin.decode("latin-1") in self._service.engine.keyring.origins:
+        if origin and origin.decode("latin-1") in self._service.engine.roster.keyring.origins:
             return [(b"access-control-allow-origin", origin), vary]
         return [vary]
+
+
+def _decides(path: str) -> bool:
+    return path.startswith(EXPERIMENTS) and path.endswith(DECISIONS)
 
 
 def _check_running(learner: Learner) -> None:

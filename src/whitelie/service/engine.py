@@ -4,48 +4,72 @@ Requests gather for a moment; then one transaction makes them durable together: 
 bits spent, counts. Only then are they answered and added to the counters from which arms are
 chosen. If the transaction fails, every request of it is refused and nothing has happened; the
 sequence numbers that it used are never used again.
-
-Everything here runs on the event loop's thread, except for the store's own work. The writer is one
-thread that works in order: what is written between two batches sees all of the first and nothing
-of the second, and so do the counters.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
-from whitelie.service.keys import Keyring
+from whitelie.service import wire
 from whitelie.service.learner import Learner
-from whitelie.service.log import event
 from whitelie.service.refusal import Refusal
-from whitelie.service.store import Batch, Counts, Key, Place, Report, Saved, Store, Unavailable
+from whitelie.service.roster import Roster
+from whitelie.service.store import Batch, Counts, Place, Report, Store, Unavailable
 from whitelie.service.token import Decision, Seal
 from whitelie.service.wire import Outcome
+from whitelie.service.writer import Answer, Writer
 
 GATHER = 0.002
-RETRY_AFTER = 2
-DAY = 24 * 60
-Answer = TypeVar("Answer")
+"""Seconds for which requests gather before they are committed."""
+
+Totals = Mapping[int, Counts]
+Issued = list[tuple[int, str]]
+"""Decisions of one request: arms and tokens."""
+
+
+class Ask(NamedTuple):
+    """A request for decisions."""
+
+    learner: Learner
+    wanted: int
+    available: Sequence[str] | None
+    answer: "asyncio.Future[Issued]"
+
+
+class Reporter(NamedTuple):
+    """A request with reports, which are those from `first` up to `end` of its batch."""
+
+    first: int
+    end: int
+    answer: "asyncio.Future[Sequence[bool]]"
 
 
 @dataclass
 class Gathered:
-    """Requests that wait for the next commit, each with the future that its answer goes to."""
+    """Requests that wait for the next commit."""
 
-    asks: list[tuple[Learner, int, Sequence[str] | None, asyncio.Future[Any]]] = field(
-        default_factory=list
-    )
+    asks: list[Ask] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
-    reporters: list[tuple[int, int, asyncio.Future[Any]]] = field(default_factory=list)
+    reporters: list[Reporter] = field(default_factory=list)
+
+
+@dataclass
+class Round:
+    """Requests on their way through one commit: what it writes, and whom it answers."""
+
+    batch: Batch
+    reporters: list[Reporter]
+    decided: list[tuple["asyncio.Future[Issued]", Issued]] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
 
 
 @dataclass
 class Tally:
-    """What the engine has done since it started, for /metrics."""
+    """What the engine has done since it started."""
 
     decisions: int = 0
     outcomes: dict[str, int] = field(
@@ -57,7 +81,7 @@ class Tally:
 
 
 class Engine:
-    """Decides and counts for all experiments of a store."""
+    """Decides and counts for all experiments of a store; `secrets` returns those of tokens."""
 
     def __init__(
         self,
@@ -67,24 +91,18 @@ class Engine:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
-        self._secrets = secrets
-        self._known_secrets: Sequence[bytes] = ()
-        self._take_secrets()
         self.clock = clock
-        self.learners: dict[str, Learner] = {}
-        self.keyring = Keyring()
+        self.writer = Writer(store)
+        self.roster = Roster(store)
         self.tally = Tally()
-        self.is_available = True
-        self._by_number: dict[int, Learner] = {}
-        self._closing = asyncio.Event()
+        self.epoch = store.new_epoch()
+        self._sequence = 0
+        self._secrets = secrets
+        self._known_secrets = secrets()
+        self._seal = Seal(self._known_secrets)
         self._gathered = Gathered()
         self._is_due = False
-        self._writer = ThreadPoolExecutor(1, "whitelie-writer")
-        self._refreshing = asyncio.Lock()
-        self._generation: int | None = None
-        self._sequence = 0
-        self._closed_before: dict[int, int] = {}
-        self.epoch = store.new_epoch()
+        self._closing = asyncio.Event()
 
     @property
     def minute(self) -> int:
@@ -96,43 +114,54 @@ class Engine:
         """Whether the service is about to end."""
         return self._closing.is_set()
 
-    def end_streams(self) -> None:
-        """Let those who wait in `pause` go on: the service is about to end."""
-        self._closing.set()
-
     async def pause(self, seconds: float) -> None:
         """Wait, but not longer than the service lives."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), seconds)
 
-    # Deciding and reporting ------------------------------------------------------------------
+    def end_pauses(self) -> None:
+        """Let those who wait in `pause` go on: the service is about to end."""
+        self._closing.set()
+
+    async def refresh(self) -> None:
+        """Take note of experiments, keys and secrets that anybody has changed."""
+        secrets = self._secrets()
+        if secrets != self._known_secrets:
+            self._known_secrets, self._seal = secrets, Seal(secrets)
+        await self.roster.refresh()
+
+    async def close(self) -> None:
+        """Commit all that was accepted, and give up the store."""
+        self.end_pauses()
+        with suppress(Refusal):
+            await self.write(_nothing)
+        self.writer.close()
+        self.store.close()
 
     async def decide(
         self, learner: Learner, count: int, available: Sequence[str] | None = None
-    ) -> list[tuple[int, str]]:
+    ) -> Issued:
         """Return decisions, as arms and tokens, once they are committed."""
-        answer = asyncio.get_running_loop().create_future()
-        self._gathered.asks.append((learner, count, available, answer))
+        answer: asyncio.Future[Issued] = asyncio.get_running_loop().create_future()
+        self._gathered.asks.append(Ask(learner, count, available, answer))
         self._commit_soon()
-        decided: list[tuple[int, str]] = await answer
-        return decided
+        return await answer
 
-    async def report(self, items: Iterable[tuple[str, int]]) -> list[Outcome]:
-        """Return what became of reports, given as tokens and bits, once they are committed."""
+    async def report(self, items: Iterable[wire.Report]) -> list[Outcome]:
+        """Return what became of reports once they are committed."""
         minute = self.minute
         outcomes: list[Outcome] = []
-        good: list[Report] = []
-        for token, bit in items:
-            decision = self._seal.open(token)
+        first = len(self._gathered.reports)
+        for item in items:
+            decision = self._seal.open(item.token)
             outcome = self._outcome(decision, minute)
             outcomes.append(outcome)
             if decision is not None and outcome == "accepted":
-                good.append(Report(decision, bit))
-        if good:
-            answer = asyncio.get_running_loop().create_future()
-            first = len(self._gathered.reports)
-            self._gathered.reports += good
-            self._gathered.reporters.append((first, first + len(good), answer))
+                self._gathered.reports.append(Report(decision, item.bit))
+        end = len(self._gathered.reports)
+        if end > first:
+            answer: asyncio.Future[Sequence[bool]] = asyncio.get_running_loop().create_future()
+            self._gathered.reporters.append(Reporter(first, end, answer))
             self._commit_soon()
             free = iter(await answer)
             outcomes = [
@@ -145,14 +174,14 @@ class Engine:
 
     def _outcome(self, decision: Decision | None, minute: int) -> Outcome:
         """Return what becomes of a report if nobody has answered this decision before."""
-        learner = decision and self._by_number.get(decision.experiment)
-        if decision is None or learner is None or decision.arm >= len(learner.issued):
+        if decision is None:
+            return "invalid"
+        learner = self.roster.numbered(decision.experiment)
+        if learner is None or decision.arm >= len(learner.issued):
             return "invalid"
         if minute > decision.expiry or learner.is_rolled_back(decision.minute):
             return "expired"
         return "accepted"
-
-    # Committing ------------------------------------------------------------------------------
 
     def _commit_soon(self) -> None:
         if not self._is_due:
@@ -160,251 +189,130 @@ class Engine:
             asyncio.get_running_loop().call_later(GATHER, self._commit)
 
     def _commit(self) -> None:
-        """Send what has gathered to the writer."""
+        """Choose arms for those who asked, and send what has gathered to the writer."""
         self._is_due = False
         gathered, self._gathered = self._gathered, Gathered()
         if not gathered.asks and not gathered.reports:
             return
-        batch = Batch(reports=gathered.reports)
-        decided = self._choose(gathered, batch.issued)
-        started = time.perf_counter()
-        loop = asyncio.get_running_loop()
-        committing = loop.run_in_executor(self._writer, self.store.commit, batch)
-        committing.add_done_callback(
-            lambda done: self._answer(done, batch, gathered, decided, started)
-        )
-
-    def _choose(
-        self, gathered: Gathered, issued: dict[Place, int]
-    ) -> list[tuple[asyncio.Future[Any], list[tuple[int, str]]]]:
-        """Choose arms for all who asked, those of one experiment together, and seal tokens."""
-        together: dict[Learner, list[tuple[int, asyncio.Future[Any]]]] = {}
-        decided = []
-        for learner, count, available, answer in gathered.asks:
-            if available is None:
-                together.setdefault(learner, []).append((count, answer))
-                continue
-            try:
-                arms = learner.choose(count, available)
-            except Refusal as refused:
-                answer.set_exception(refused)
+        going = Round(Batch(reports=gathered.reports), gathered.reporters)
+        together: dict[Learner, list[Ask]] = {}
+        for ask in gathered.asks:
+            if ask.available is None:
+                together.setdefault(ask.learner, []).append(ask)
             else:
-                decided.append((answer, self._issue(learner, arms, issued)))
-        for learner, asks in together.items():
-            arms = learner.choose(sum(count for count, _ in asks))
-            decisions = iter(self._issue(learner, arms, issued))
-            decided += [(answer, [next(decisions) for _ in range(n)]) for n, answer in asks]
-        return decided
+                self._choose(going, [ask])
+        for asks in together.values():
+            self._choose(going, asks)
+        committing = self.writer.begin(self.store.commit, going.batch)
+        committing.add_done_callback(lambda done: self._answer(going, done))
 
-    def _issue(
-        self, learner: Learner, arms: list[int], issued: dict[Place, int]
-    ) -> list[tuple[int, str]]:
+    def _choose(self, going: Round, asks: Sequence[Ask]) -> None:
+        """Choose arms for requests of the same experiment and arms, and seal tokens."""
+        learner = asks[0].learner
+        try:
+            arms = learner.choose(sum(ask.wanted for ask in asks), asks[0].available)
+        except Refusal as refused:
+            for ask in asks:
+                ask.answer.set_exception(refused)
+            return
+        issued = iter(self._issue(learner, arms, going.batch.issued))
+        for ask in asks:
+            going.decided.append((ask.answer, [next(issued) for _ in range(ask.wanted)]))
+
+    def _issue(self, learner: Learner, arms: list[int], issued: dict[Place, int]) -> Issued:
         number, minute, seal = learner.number, self.minute, self._seal.close
         expiry = minute + learner.experiment.lifetime
-        decisions = []
-        for sequence, arm in enumerate(arms, self._sequence):
+        for arm, count in Counter(arms).items():
             place = Place(number, arm, minute)
-            issued[place] = issued.get(place, 0) + 1
-            token = seal(Decision(number, arm, self.epoch, sequence, minute, expiry))
-            decisions.append((arm, token))
-        self._sequence += len(arms)
-        return decisions
+            issued[place] = issued.get(place, 0) + count
+        first, self._sequence = self._sequence, self._sequence + len(arms)
+        return [
+            (arm, seal(Decision(number, arm, self.epoch, sequence, minute, expiry)))
+            for sequence, arm in enumerate(arms, first)
+        ]
 
-    def _answer(
-        self,
-        done: "asyncio.Future[Sequence[bool]]",
-        batch: Batch,
-        gathered: Gathered,
-        decided: list[tuple[asyncio.Future[Any], list[tuple[int, str]]]],
-        started: float,
-    ) -> None:
-        """Answer everybody whose request was in a batch, and count it."""
-        self.tally.commit_seconds += time.perf_counter() - started
-        waiting = [answer for answer, _ in decided]
-        waiting += [answer for _, _, answer in gathered.reporters]
-        for place, count in batch.issued.items():
-            if learner := self._by_number.get(place.experiment):
+    def _answer(self, going: Round, done: "asyncio.Future[Sequence[bool]]") -> None:
+        """Answer everybody whose request was in a commit, and count it if it was done."""
+        self.tally.commit_seconds += time.perf_counter() - going.started
+        for place, count in going.batch.issued.items():
+            if learner := self.roster.numbered(place.experiment):
                 learner.in_flight[place.arm] -= count
-        failure = done.exception()
-        if failure is not None:
-            self._fail(failure, waiting)
+        if done.exception() is not None:
+            self.tally.failed_commits += 1
+            for answer, _ in going.decided:
+                _refuse(answer)
+            for reporter in going.reporters:
+                _refuse(reporter.answer)
             return
-        self._count(batch, done.result())
-        for answer, decisions in decided:
+        free = done.result()
+        self._count(going.batch, free)
+        for answer, decisions in going.decided:
             _settle(answer, decisions)
-        for first, end, answer in gathered.reporters:
-            _settle(answer, done.result()[first:end])
-
-    def _fail(self, failure: BaseException, waiting: list[asyncio.Future[Any]]) -> None:
-        self.tally.failed_commits += 1
-        if self.is_available:
-            self.is_available = False
-            event("store_unavailable", reason=type(failure).__name__)
-        refused = Refusal(
-            "store_unavailable",
-            "the store cannot be written now; nothing was changed, try again",
-            retry_after=RETRY_AFTER,
-        )
-        for answer in waiting:
-            if not answer.done():
-                answer.set_exception(refused)
+        for reporter in going.reporters:
+            _settle(reporter.answer, free[reporter.first : reporter.end])
 
     def _count(self, batch: Batch, accepted: Sequence[bool]) -> None:
-        self._recover()
         self.tally.commits += 1
         for place, count in batch.issued.items():
             self.tally.decisions += count
-            if learner := self._by_number.get(place.experiment):
+            if learner := self.roster.numbered(place.experiment):
                 learner.issued[place.arm] += count
-        for (decision, bit), free in zip(batch.reports, accepted, strict=True):
-            if free and (learner := self._by_number.get(decision.experiment)):
-                learner.answered[decision.arm] += 1
-                learner.ones[decision.arm] += bit
-
-    def _recover(self) -> None:
-        if not self.is_available:
-            self.is_available = True
-            event("store_available")
+        answers = Counter(
+            (report.decision.experiment, report.decision.arm, report.bit)
+            for report, free in zip(batch.reports, accepted, strict=True)
+            if free
+        )
+        for (experiment, arm, bit), count in answers.items():
+            if learner := self.roster.numbered(experiment):
+                learner.answered[arm] += count
+                learner.ones[arm] += bit * count
 
     async def write(self, work: Callable[..., Answer], *arguments: Any) -> Answer:
         """Let the writer do other work, after all that has been accepted so far."""
         self._commit()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._writer, work, *arguments)
-        except Unavailable as failure:
-            self._fail(failure, [])
-            raise
-
-    # Experiments -----------------------------------------------------------------------------
-
-    def learner(self, slug: str) -> Learner:
-        """Return the experiment of this id, or refuse the request."""
-        try:
-            return self.learners[slug]
-        except KeyError:
-            raise Refusal("unknown_experiment", "there is no experiment of this id", "id") from None
-
-    def _take_secrets(self) -> None:
-        secrets = self._secrets()
-        if secrets != self._known_secrets:
-            self._known_secrets, self._seal = secrets, Seal(secrets)
-
-    async def refresh(self) -> None:
-        """Read experiments, keys and secrets anew, if anybody has changed them."""
-        self._take_secrets()
-        async with self._refreshing:
-            generation = await asyncio.to_thread(self.store.generation)
-            if generation == self._generation:
-                return
-            saved, keys = await asyncio.to_thread(_read, self.store)
-            for each in saved:
-                await self._take(each)
-            known = {each.slug for each in saved}
-            for slug in self.learners.keys() - known:
-                self.forget(slug)
-            self.keyring.replace(keys)
-            self._generation = generation
-
-    async def _take(self, saved: Saved) -> None:
-        learner = self.learners.get(saved.slug)
-        if learner is None:
-            totals = await asyncio.to_thread(self.store.totals, saved.number)
-            learner = self.learners[saved.slug] = Learner(saved, totals)
-            self._by_number[saved.number] = learner
-            await self._close_expired(learner)
-        elif learner.saved != saved:
-            learner.define(saved)
-
-    def forget(self, slug: str) -> None:
-        """Drop an experiment from memory; its tokens are invalid from now on."""
-        learner = self.learners.pop(slug)
-        del self._by_number[learner.number]
-        self._closed_before.pop(learner.number, None)
+            return await self.writer.begin(work, *arguments)
+        except Unavailable:
+            raise unavailable() from None
 
     async def delete(self, learner: Learner) -> None:
         """Delete an experiment; its tokens are refused first, then all its counts go."""
-        self.forget(learner.slug)
+        self.roster.forget(learner)
         try:
             await self.write(self.store.delete, learner.number)
         finally:
-            self._generation = None
             await self.refresh()
 
-    async def roll_back(self, learner: Learner, start: int, stop: int) -> Mapping[int, Counts]:
+    async def roll_back(self, learner: Learner, start: int, stop: int) -> Totals:
         """Remove the counts of a span of minutes, and count anew from what is left."""
-        before = learner.experiment.expired_before(self.minute)
+        number, before = learner.number, learner.experiment.expired_before(self.minute)
 
-        def work() -> tuple[Mapping[int, Counts], Mapping[int, Counts], Mapping[int, Counts]]:
-            removed = self.store.roll_back(learner.number, start, stop)
-            totals = self.store.totals
-            return removed, totals(learner.number), totals(learner.number, before)
+        def work() -> tuple[Totals, Totals, Totals]:
+            removed = self.store.roll_back(number, start, stop)
+            return removed, self.store.totals(number), self.store.totals(number, before)
 
         removed, totals, closed = await self.write(work)
-        learner.restart(totals, closed)
-        self._closed_before[learner.number] = before
+        learner.restart(totals)
+        learner.close(closed, before)
         return removed
 
-    # Upkeep ----------------------------------------------------------------------------------
 
-    async def keep_up(self) -> None:
-        """Do what time brings, for ever: look for changes, let tokens expire, join old minutes."""
-        last_minute = last_hour = -1
-        while not self.is_closing:
-            try:
-                await self.refresh()
-                if not self.is_available:
-                    await self.write(self.store.probe)
-                    self._recover()
-                if self.minute != last_minute:
-                    last_minute = self.minute
-                    await self._expire()
-                if self.minute // 60 != last_hour:
-                    last_hour = self.minute // 60
-                    await self._join_old_minutes()
-            except Unavailable:
-                pass  # it has been logged, and is tried again
-            await self.pause(1)
-
-    async def _expire(self) -> None:
-        for learner in tuple(self.learners.values()):
-            await self._close_expired(learner)
-        await self.write(self.store.forget_spent, self.minute)
-
-    async def _close_expired(self, learner: Learner) -> None:
-        """Count unanswered decisions as missing once their minute of issue has expired."""
-        before = learner.experiment.expired_before(self.minute)
-        since = self._closed_before.get(learner.number)
-        if since is None:
-            closed = await asyncio.to_thread(self.store.totals, learner.number, before)
-        else:
-            found = await asyncio.to_thread(self.store.history, learner.number, since, before)
-            closed = {}
-            for (_, arm), counts in found.items():
-                closed[arm] = Counts(*map(sum, zip(closed.get(arm, Counts()), counts, strict=True)))
-        learner.close(closed)
-        self._closed_before[learner.number] = before
-
-    async def _join_old_minutes(self) -> None:
-        for learner in tuple(self.learners.values()):
-            experiment = learner.experiment
-            old = self.minute - experiment.retention // 60
-            before = min(old, experiment.expired_before(self.minute))
-            await self.write(self.store.fold, learner.number, before, DAY)
-
-    async def close(self) -> None:
-        """Commit all that was accepted, and give up the store."""
-        self.end_streams()
-        with suppress(Unavailable):
-            await self.write(lambda: None)
-        self._writer.shutdown()
-        self.store.close()
+def unavailable() -> Refusal:
+    """Return the refusal while the store cannot be written."""
+    message = "the store cannot be written now; nothing was changed, try again"
+    return Refusal("store_unavailable", message, retry_after=2)
 
 
-def _settle(answer: asyncio.Future[Any], value: Any) -> None:
+def _nothing() -> None:
+    """Work that is done when all before it is done."""
+
+
+def _settle(answer: "asyncio.Future[Any]", value: Any) -> None:
     """Answer whoever still waits: a client may have gone."""
     if not answer.done():
         answer.set_result(value)
 
 
-def _read(store: Store) -> tuple[Sequence[Saved], Sequence[Key]]:
-    return store.experiments(), store.keys()
+def _refuse(answer: "asyncio.Future[Any]") -> None:
+    if not answer.done():
+        answer.set_exception(unavailable())

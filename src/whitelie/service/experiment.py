@@ -119,7 +119,7 @@ class Rules:
 
     def create(self, asked: wire.NewExperiment, minute: int, creation: str | None) -> Experiment:
         """Return the experiment that was asked for, or refuse it."""
-        common = _mechanism("", asked)
+        common = self._mechanism("", asked)
         policy = _policy(asked.policy)
         settled = asked.window + asked.spread
         lifetime = settled + WEEK if asked.feedback_ttl is None else asked.feedback_ttl
@@ -142,12 +142,13 @@ class Rules:
             p11=None if common is None else common.p11,
             creation=creation,
         )
-        return _checked(experiment)
+        return _checked(experiment, "arms")
 
     def change(self, experiment: Experiment, asked: wire.Change) -> Experiment:
         """Return the experiment with the changes, or refuse them."""
         if experiment.status == "stopped" and asked != wire.Change(status="stopped"):
-            raise Refusal("experiment_stopped", "a stopped experiment does not change any more")
+            message = "a stopped experiment does not change any more"
+            raise Refusal("experiment_stopped", message, "id")
         common = None
         if experiment.p00 is not None and experiment.p11 is not None:
             common = RandomizedResponse(p00=experiment.p00, p11=experiment.p11)
@@ -157,11 +158,10 @@ class Rules:
             if key not in positions:
                 raise Refusal("unknown_arm", f"there is no arm {key!r}", f"retire[{index}]")
             arms[positions[key]] = msgspec.structs.replace(arms[positions[key]], retired=True)
-        return _checked(
-            msgspec.structs.replace(
-                experiment, arms=tuple(arms), status=asked.status or experiment.status
-            )
+        changed = msgspec.structs.replace(
+            experiment, arms=tuple(arms), status=asked.status or experiment.status
         )
+        return _checked(changed, "add", len(experiment.arms))
 
     def _arms(
         self, field: str, asked: list[wire.NewArm], common: RandomizedResponse | None
@@ -169,22 +169,31 @@ class Rules:
         made = []
         for index, arm in enumerate(asked):
             path = f"{field}[{index}]"
-            channel = _mechanism(path, arm) or common
+            channel = self._mechanism(path, arm) or common
             if channel is None:
                 raise _invalid(f"{path}.epsilon", "give epsilon, or p00 and p11")
-            if channel.epsilon > self.most_epsilon * CEILING_TOLERANCE:
-                raise Refusal(
-                    "epsilon_above_ceiling",
-                    f"a report would reveal epsilon = {channel.epsilon:.4g}; "
-                    f"this server allows {self.most_epsilon:.4g}",
-                    f"{path}.epsilon",
-                )
-            if len(msgspec.json.encode(arm.payload)) > wire.LARGEST_PAYLOAD:
-                raise _invalid(
-                    f"{path}.payload", f"it exceeds {wire.LARGEST_PAYLOAD} bytes of JSON"
-                )
+            self._check_ceiling(f"{path}.epsilon", channel)  # it may have been lowered since
+            _check_payload(f"{path}.payload", arm.payload)
             made.append(Arm(arm.key, channel.p00, channel.p11, arm.payload))
         return tuple(made)
+
+    def _mechanism(
+        self, path: str, asked: wire.NewExperiment | wire.NewArm
+    ) -> RandomizedResponse | None:
+        prefix = f"{path}." if path else ""
+        channel = _mechanism(prefix, asked)
+        if channel is not None:
+            self._check_ceiling(prefix + ("p00" if asked.epsilon is None else "epsilon"), channel)
+        return channel
+
+    def _check_ceiling(self, field: str, channel: RandomizedResponse) -> None:
+        if channel.epsilon > self.most_epsilon * CEILING_TOLERANCE:
+            raise Refusal(
+                "epsilon_above_ceiling",
+                f"a report would reveal epsilon = {channel.epsilon:.4g}; "
+                f"this server allows {self.most_epsilon:.4g}",
+                field,
+            )
 
 
 def slug_of(name: str) -> str:
@@ -194,7 +203,7 @@ def slug_of(name: str) -> str:
     ('groe-uberschrift-b-a-b', 'experiment')
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:60] or "experiment"
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:60].rstrip("-") or "experiment"
 
 
 def finite(epsilon: float) -> float | None:
@@ -202,8 +211,7 @@ def finite(epsilon: float) -> float | None:
     return epsilon if math.isfinite(epsilon) else None
 
 
-def _mechanism(path: str, asked: wire.NewExperiment | wire.NewArm) -> RandomizedResponse | None:
-    prefix = f"{path}." if path else ""
+def _mechanism(prefix: str, asked: wire.NewExperiment | wire.NewArm) -> RandomizedResponse | None:
     if asked.epsilon is None and asked.p00 is None and asked.p11 is None:
         return None
     if asked.epsilon is not None and (asked.p00, asked.p11) != (None, None):
@@ -220,6 +228,28 @@ def _mechanism(path: str, asked: wire.NewExperiment | wire.NewArm) -> Randomized
         raise _invalid(f"{prefix}{field}", refused.reason) from None
 
 
+def _check_payload(field: str, payload: Any) -> None:
+    if _depth(payload) > wire.MOST_DEPTH:
+        raise _invalid(field, f"it has more than {wire.MOST_DEPTH} levels")
+    if len(msgspec.json.encode(payload)) > wire.LARGEST_PAYLOAD:
+        raise _invalid(field, f"it exceeds {wire.LARGEST_PAYLOAD} bytes of JSON")
+
+
+def _depth(payload: Any) -> int:
+    """Return how many lists and objects of a payload lie in each other.
+
+    >>> _depth(1), _depth([]), _depth({"a": [1], "b": 2})
+    (0, 1, 2)
+    """
+    depth, level = 0, [payload]
+    while level := [each for each in level if isinstance(each, list | dict)]:
+        depth += 1
+        level = [
+            inner for each in level for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return depth
+
+
 def _policy(asked: str | wire.PolicyTable) -> Policy:
     table: Any = asked
     if isinstance(asked, wire.PolicyTable):
@@ -234,18 +264,21 @@ def _policy(asked: str | wire.PolicyTable) -> Policy:
     return policy
 
 
-def _checked(experiment: Experiment) -> Experiment:
-    keys = [arm.key for arm in experiment.arms]
-    if len(keys) > wire.MOST_ARMS:
-        raise _invalid("add", f"an experiment has at most {wire.MOST_ARMS} arms")
-    if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise _invalid("arms", f"two arms have the key {twice!r}")
+def _checked(experiment: Experiment, field: str, known: int = 0) -> Experiment:
+    """Return the experiment if its arms, of which those after `known` are new, go together."""
+    if len(experiment.arms) > wire.MOST_ARMS:
+        raise _invalid(field, f"an experiment has at most {wire.MOST_ARMS} arms")
+    keys: set[str] = set()
+    for place, arm in enumerate(experiment.arms):
+        if arm.key in keys:
+            raise _invalid(f"{field}[{place - known}].key", f"two arms have the key {arm.key!r}")
+        keys.add(arm.key)
     shown = sum(not arm.retired for arm in experiment.arms)
     if not shown:
         raise _invalid("retire", "this is the last arm; add another before retiring it")
     if experiment.floor * shown > 1:
-        raise _invalid("floor", f"{shown} arms cannot each have more than {1 / shown:.4g}")
+        message = f"the floor of {shown} arms is at most {1 / shown:.4g}"
+        raise _invalid("add" if known else "floor", message)
     return experiment
 
 

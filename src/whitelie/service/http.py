@@ -47,8 +47,10 @@ async def read(scope: Scope, receive: Receive) -> bytes:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
         body = b"".join(parts)
+    if message["type"] == "http.disconnect":
+        raise Refusal("malformed_json", "the body has no end", "body")
     if len(body) > LARGEST_BODY:
-        raise Refusal("body_too_large", f"a body has at most {LARGEST_BODY} bytes")
+        raise Refusal("body_too_large", f"a body has at most {LARGEST_BODY} bytes", "body")
     return body
 
 
@@ -58,8 +60,8 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[Body]") -> Body:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise invalid(error) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        raise Refusal("malformed_json", "the body is not JSON in UTF-8") from None
+    except (msgspec.DecodeError, RecursionError, ValueError):  # also of text and of long numbers
+        raise Refusal("malformed_json", "the body is not JSON in UTF-8", "body") from None
 
 
 def invalid(error: msgspec.ValidationError) -> Refusal:
@@ -85,9 +87,7 @@ async def respond(
 ) -> None:
     """Answer a request."""
     length = (b"content-length", b"%d" % len(body))
-    await send(
-        {"type": "http.response.start", "status": status, "headers": [*headers, length]}
-    )
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 
 

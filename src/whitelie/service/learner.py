@@ -42,7 +42,7 @@ class Learner:
         for name in COLUMNS:
             setattr(self, name, _zeros(0))
         self.define(saved)
-        self.restart(totals, {})
+        self.restart(totals)
 
     def define(self, saved: Saved) -> None:
         """Take a new definition: arms may have been added or retired, the status changed."""
@@ -51,21 +51,21 @@ class Learner:
         self._rule = rule_of(experiment.rule)
         self.shown = np.array([not arm.retired for arm in experiment.arms])
         self._arms = pack(experiment.rule, experiment.channels, self.shown)
-        self._places = np.flatnonzero(self.shown)
         more = len(experiment.arms) - len(self.issued)
         for name in COLUMNS:
             setattr(self, name, np.append(getattr(self, name), _zeros(more)))
         self.answers = [_answer(experiment, position) for position in range(len(experiment.arms))]
 
-    def restart(self, totals: Mapping[int, Counts], closed: Mapping[int, Counts]) -> None:
-        """Set all counts to what the store has, and those of expired decisions."""
+    def restart(self, totals: Mapping[int, Counts]) -> None:
+        """Set all counts to what the store has; none has expired yet."""
         for arm in range(len(self.issued)):
             self.issued[arm], self.answered[arm], self.ones[arm] = totals.get(arm, NOTHING)
             self.closed_issued[arm] = self.closed_answered[arm] = 0
-        self.close(closed)
+        self.closed_before = 0
 
-    def close(self, closed: Mapping[int, Counts]) -> None:
-        """Add decisions that have expired."""
+    def close(self, closed: Mapping[int, Counts], before: int) -> None:
+        """Add decisions that have expired, which makes all that were issued before a minute."""
+        self.closed_before = before
         for arm, counts in closed.items():
             self.closed_issued[arm] += counts.issued
             self.closed_answered[arm] += counts.answered

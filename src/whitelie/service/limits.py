@@ -5,7 +5,7 @@ shares. Addresses are never stored or logged; even in memory only their hash, un
 this process drew when it started, is kept, and of the latest addresses only.
 """
 
-from ipaddress import ip_network
+from ipaddress import IPv6Address, ip_network
 
 from whitelie.service.refusal import Refusal
 from whitelie.service.store import Key
@@ -22,12 +22,13 @@ class Buckets:
     def take(self, name: int, count: int, per_minute: int, now: float) -> float:
         """Take tokens and return 0, or take none and return for how many seconds to wait."""
         level, then = self._levels.pop(name, (float(per_minute), now))
-        level = min(level + (now - then) * per_minute / 60, per_minute)
+        passed = max(now - then, 0.0)  # a clock may be set back
+        level = min(level + passed * per_minute / 60, per_minute)
         taken = level >= count
         self._levels[name] = (level - count if taken else level), now
         if len(self._levels) > MOST_BUCKETS:
             self._levels.pop(next(iter(self._levels)))  # the one that was used longest ago
-        return 0.0 if taken else (count - level) * 60 / per_minute
+        return 0.0 if taken else (count - level) * 60 / max(per_minute, 1)
 
     def give_back(self, name: int, count: int) -> None:
         """Return tokens that were taken in vain."""
@@ -65,12 +66,13 @@ class Limits:
 def neighbourhood(address: str) -> str:
     """Return whom an address stands for: itself, or the /64 network that one IPv6 line has.
 
-    >>> neighbourhood("192.0.2.7"), neighbourhood("2001:db8:1:2:3:4:5:6")
+    >>> neighbourhood("::ffff:192.0.2.7"), neighbourhood("2001:db8:1:2:3:4:5:6")
     ('192.0.2.7', '2001:db8:1:2::/64')
     """
     if ":" not in address:
         return address
     try:
-        return str(ip_network((address, 64), strict=False))
+        mapped = IPv6Address(address).ipv4_mapped
+        return str(mapped or ip_network((address, 64), strict=False))
     except ValueError:
         return address

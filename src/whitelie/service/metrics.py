@@ -45,7 +45,7 @@ class _Metrics(Collector):
             "whitelie_commit_seconds", "Time that transactions took.", tally.commit_seconds
         )
         yield GaugeMetricFamily(
-            "whitelie_store_available", "Whether the store works.", self._engine.is_available
+            "whitelie_store_available", "Whether the store works.", self._engine.writer.is_available
         )
 
     def _of_arms(self) -> Iterator[Metric]:
@@ -61,7 +61,7 @@ class _Metrics(Collector):
             name: GaugeMetricFamily(f"whitelie_arm_{name}", text, labels=["experiment", "arm"])
             for name, text in columns.items()
         }
-        for learner in self._engine.learners.values():
+        for learner in self._engine.roster:
             missing = learner.closed_issued - learner.closed_answered
             values = zip(
                 learner.issued,

@@ -137,6 +137,7 @@ OPERATIONS = (
         summary="What the reports say of every arm.",
         roles=READERS,
         answer=Results,
+        refusals=("store_unavailable",),
     ),
     Operation(
         name="results_csv",
@@ -145,6 +146,7 @@ OPERATIONS = (
         summary="The results as a table.",
         roles=READERS,
         answer="text/csv",
+        refusals=("store_unavailable",),
     ),
     Operation(
         name="history",
@@ -154,6 +156,7 @@ OPERATIONS = (
         roles=READERS,
         query=wire.Period,
         answer=wire.History,
+        refusals=("store_unavailable",),
     ),
     Operation(
         name="stream",

@@ -30,7 +30,8 @@ def change(store: Store, saved: Saved, experiment: Experiment) -> Saved:
     """Keep an experiment that has been changed from what was saved."""
     changed = store.change(saved, msgspec.json.encode(experiment).decode())
     if changed is None:
-        raise Refusal("changed_meanwhile", "somebody else has changed it; look and try again")
+        message = "somebody else has changed it; look and try again"
+        raise Refusal("changed_meanwhile", message, "id")
     return changed
 
 

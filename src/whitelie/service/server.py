@@ -21,6 +21,7 @@ from whitelie.service.limits import Limits
 from whitelie.service.secret import file_beside, token_secrets, write_private
 from whitelie.service.store import Key, Store
 from whitelie.service.store.sqlite import SQLiteStore
+from whitelie.service.watch import warm_up
 
 GRACE = 10
 """Seconds that requests have to finish when the service ends."""
@@ -59,7 +60,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """End: no new requests, those at work are finished, what was accepted is committed."""
-        self._engine.end_streams()
+        self._engine.end_pauses()
         await super().shutdown(sockets)
         log.event("stopped")
 
@@ -71,6 +72,7 @@ def run(path: Path, settings: Settings) -> None:
     store.claim()
     log.start()
     _make_first_key(store, path.with_name(f"{path.name}.admin-key"))
+    warm_up()
     sys.setswitchinterval(SWITCH)
     gc.freeze()
     gc.set_threshold(*RARELY)

@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 
+from whitelie.service import wire
 from whitelie.service.engine import Engine
+from whitelie.service.experiment import Rules
 from whitelie.service.learner import Learner
 from whitelie.service.results import Results, Standing, results_of
 from whitelie.service.store import Counts, Saved, Store
@@ -40,10 +43,24 @@ async def latest_results(engine: Engine, learner: Learner) -> Results:
     return seen.results
 
 
+def warm_up() -> None:
+    """Compile, or load from the cache, all that requests need, before the first one comes."""
+    arms = [wire.NewArm(key="a"), wire.NewArm(key="b")]
+    for policy in ("TS-CF", "kl-UCB-CF"):
+        asked = wire.NewExperiment(
+            name="-", arms=arms, epsilon=1.0, window=0, spread=0, policy=policy
+        )
+        definition = msgspec.json.encode(Rules().create(asked, 0, None)).decode()
+        learner = Learner(Saved(0, "-", definition), {})
+        learner.choose(1)
+        _results(learner, _standing(learner, {}))
+
+
 def stored_results(store: Store, saved: Saved, minute: int) -> Results:
     """Return what the reports in a store say."""
     learner = Learner(saved, store.totals(saved.number))
-    learner.close(store.totals(saved.number, learner.experiment.expired_before(minute)))
+    before = learner.experiment.expired_before(minute)
+    learner.close(store.totals(saved.number, before), before)
     return _results(learner, _standing(learner, _recent(store, saved.number, minute)))
 
 

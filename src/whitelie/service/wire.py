@@ -15,8 +15,10 @@ MOST_DEPTH = 32
 Status = Literal["running", "paused", "stopped"]
 Outcome = Literal["accepted", "duplicate", "expired", "invalid"]
 
-Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
-ArmKey = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]+$")]
+# Without the look-ahead, Python's $ lets a line break pass at the end.
+PRINTABLE = r"^[^\x00-\x1f\x7f]+(?!\n)$"
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
+ArmKey = Annotated[str, Meta(min_length=1, max_length=64, pattern=PRINTABLE)]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Epsilon = Annotated[float, Meta(gt=0)]
 Wait = Annotated[int, Meta(ge=0, le=30 * DAY)]

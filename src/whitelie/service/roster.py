@@ -1,0 +1,68 @@
+"""The roster: experiments at work and keys that are good, as the store has them."""
+
+import asyncio
+from collections.abc import Iterator
+
+from whitelie.service.keys import Keyring
+from whitelie.service.learner import Learner
+from whitelie.service.refusal import Refusal
+from whitelie.service.store import Saved, Store
+
+
+class Roster:
+    """Experiments and keys in memory, read anew when anybody has changed those of the store."""
+
+    def __init__(self, store: Store) -> None:
+        self.keyring = Keyring()
+        self._store = store
+        self._by_slug: dict[str, Learner] = {}
+        self._by_number: dict[int, Learner] = {}
+        self._generation: int | None = None
+        self._refreshing = asyncio.Lock()
+
+    def __iter__(self) -> Iterator[Learner]:
+        return iter(tuple(self._by_slug.values()))
+
+    def __contains__(self, learner: Learner) -> bool:
+        return self._by_number.get(learner.number) is learner
+
+    def find(self, slug: str) -> Learner:
+        """Return the experiment of this id, or refuse the request."""
+        try:
+            return self._by_slug[slug]
+        except KeyError:
+            raise Refusal("unknown_experiment", "there is no experiment of this id", "id") from None
+
+    def numbered(self, number: int) -> Learner | None:
+        """Return the experiment of this number, if there is one."""
+        return self._by_number.get(number)
+
+    def forget(self, learner: Learner) -> None:
+        """Drop an experiment until the next refresh; its tokens are invalid meanwhile."""
+        del self._by_slug[learner.slug], self._by_number[learner.number]
+        self._generation = None
+
+    async def refresh(self) -> None:
+        """Read experiments and keys anew, if anybody has changed them."""
+        async with self._refreshing:
+            generation = await asyncio.to_thread(self._store.generation)
+            if generation == self._generation:
+                return
+            saved = await asyncio.to_thread(self._store.experiments)
+            self.keyring.replace(await asyncio.to_thread(self._store.keys))
+            for each in saved:
+                await self._take(each)
+            there = {each.number for each in saved}
+            for learner in self:
+                if learner.number not in there:
+                    self.forget(learner)
+            self._generation = generation
+
+    async def _take(self, saved: Saved) -> None:
+        learner = self._by_number.get(saved.number)
+        if learner is None:
+            totals = await asyncio.to_thread(self._store.totals, saved.number)
+            learner = Learner(saved, totals)
+            self._by_slug[saved.slug] = self._by_number[saved.number] = learner
+        elif learner.saved != saved:
+            learner.define(saved)

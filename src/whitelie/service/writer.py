@@ -1,0 +1,52 @@
+"""The writer: one thread that changes the store, in order, and knows whether it can."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from whitelie.service.log import event, failure
+from whitelie.service.store import Store, Unavailable
+
+Answer = TypeVar("Answer")
+
+
+class Writer:
+    """Does the store's writing work beside the event loop, one piece after the other.
+
+    So work begun between two commits sees all of the first and nothing of the second; and their
+    callbacks on the event loop come in the same order.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.is_available = True
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, "whitelie-writer")
+
+    def begin(self, work: Callable[..., Answer], *arguments: Any) -> "asyncio.Future[Answer]":
+        """Let the thread do some work after all that was begun before."""
+        loop = asyncio.get_running_loop()
+        begun = loop.run_in_executor(self._thread, work, *arguments)
+        begun.add_done_callback(self._notice)
+        return begun
+
+    async def probe(self) -> None:
+        """Find out whether the store works again."""
+        await self.begin(self._store.probe)
+
+    def close(self) -> None:
+        """Finish what was begun."""
+        self._thread.shutdown()
+
+    def _notice(self, done: "asyncio.Future[Any]") -> None:
+        error = done.exception()
+        if isinstance(error, Unavailable):
+            if self.is_available:
+                event("store_unavailable", reason=str(error))
+            self.is_available = False
+        elif error is None:
+            if not self.is_available:
+                event("store_available")
+            self.is_available = True
+        elif not isinstance(error, ValueError):  # a refusal is an answer
+            failure(error)
