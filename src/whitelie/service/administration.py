@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from whitelie.service.metrics import exposition
 from whitelie.service.moment import minute_of, time_of
 from whitelie.service.refusal import Refusal
 from whitelie.service.results import csv
-from whitelie.service.store import Counts, Saved
+from whitelie.service.store import Counts, Saved, Unavailable
 from whitelie.service.watch import latest_results
 
 MOST_BUCKETS = 1000
@@ -227,7 +228,9 @@ async def stream(call: Call) -> Response:
 async def _events(engine: Engine, learner: Learner) -> AsyncIterator[bytes]:
     sent, silent = b"", 0
     while learner in engine.roster and not engine.is_closing:
-        found = msgspec.json.encode(await latest_results(engine, learner))
+        found = sent
+        with suppress(Unavailable):  # then what was sent is still the latest
+            found = msgspec.json.encode(await latest_results(engine, learner))
         silent += 1
         if found != sent:
             sent, silent = found, 0

@@ -1,0 +1,243 @@
+"""The engine: answers only after commits, and nothing counted that was not committed."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from service import START, Clock, Served, anyio_backend, serving
+from whitelie.service import upkeep, wire
+from whitelie.service.engine import Engine, Issued
+from whitelie.service.learner import Learner
+from whitelie.service.refusal import Refusal
+from whitelie.service.store import Batch, Counts, Unavailable
+from whitelie.service.store.sqlite import SQLiteStore
+
+__all__ = ["anyio_backend"]
+pytestmark = pytest.mark.anyio
+
+MINUTE = 60
+
+
+class Troubled:
+    """The commits of a store, of which those that are told to do so fail, or wait."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self.batches: list[Batch] = []
+        self.fails = False
+        self._commit = store.commit
+        store.commit = self.commit  # type: ignore[method-assign]
+
+    def commit(self, batch: Batch) -> Sequence[bool]:
+        self.batches.append(batch)
+        if self.fails:
+            raise Unavailable("the disk is full")
+        return self._commit(batch)
+
+
+def reports(issued: Issued, bit: int = 1) -> list[wire.Report]:
+    return [wire.Report(token=token, bit=1 if bit else 0) for _, token in issued]
+
+
+async def button(served: Served) -> tuple[Engine, Learner]:
+    created = await served.create()
+    return served.engine, served.engine.roster.find(created["id"])
+
+
+def counted(served: Served, learner: Learner) -> Mapping[int, Counts]:
+    """Return what the store has counted, after checking that memory says the same."""
+    totals = served.store.totals(learner.number)
+    for arm in range(len(learner.issued)):
+        remembered = learner.issued[arm], learner.answered[arm], learner.ones[arm]
+        assert tuple(map(int, remembered)) == totals.get(arm, Counts())
+    assert not learner.in_flight.any()
+    return totals
+
+
+async def test_what_is_asked_at_once_is_committed_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        troubled = Troubled(served.store)
+        answers = await asyncio.gather(*(engine.decide(learner, 1) for _ in range(50)))
+        assert len(troubled.batches) == 1
+        outcomes = await asyncio.gather(*(engine.report(reports(issued)) for issued in answers))
+        assert outcomes == [["accepted"]] * 50
+        assert len(troubled.batches) == 2
+        assert sum(counts.answered for counts in counted(served, learner).values()) == 50
+
+
+async def test_of_many_reports_on_one_decision_one_is_accepted(tmp_path: Path) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        issued = await engine.decide(learner, 1)
+        same = reports(issued)
+        outcomes = await asyncio.gather(*(engine.report(same * 2) for _ in range(10)))
+        assert Counter(chain(*outcomes)) == {"accepted": 1, "duplicate": 19}
+        assert await engine.report(same) == ["duplicate"]
+        assert served.store.spent_bits() == 1
+
+
+async def test_a_failed_commit_refuses_everybody_and_counts_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        issued = await engine.decide(learner, 20)
+        before = counted(served, learner)
+        troubled = Troubled(served.store)
+        troubled.fails = True
+        waiting = [engine.decide(learner, 1) for _ in range(5)]
+        refused = await asyncio.gather(
+            *waiting, engine.report(reports(issued)), return_exceptions=True
+        )
+        assert [error.code for error in refused if isinstance(error, Refusal)] == [
+            "store_unavailable"
+        ] * 6
+        assert counted(served, learner) == before
+        assert served.store.spent_bits() == 0
+        assert not engine.writer.is_available
+        answer = await served.as_(None).get("/readyz")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+
+        troubled.fails = False
+        assert await engine.report(reports(issued)) == ["accepted"] * 20
+        assert engine.writer.is_available
+        assert sum(counts.answered for counts in counted(served, learner).values()) == 20
+
+
+async def test_the_service_finds_out_by_itself_that_the_store_works_again(tmp_path: Path) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        troubled = Troubled(served.store)
+        troubled.fails = True
+        with pytest.raises(Refusal):
+            await engine.decide(learner, 1)
+        assert not engine.writer.is_available
+        for _ in range(300):  # upkeep probes the store every second
+            await asyncio.sleep(0.02)
+            if engine.writer.is_available:
+                break
+        assert engine.writer.is_available
+
+
+async def test_sequence_numbers_of_failed_commits_are_never_used_again(tmp_path: Path) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        troubled = Troubled(served.store)
+        tokens = set()
+        for fails in (False, True, False):
+            troubled.fails = fails
+            with suppress(Refusal):
+                tokens |= {token for _, token in await engine.decide(learner, 10)}
+        opened = [engine._seal.open(token) for token in tokens]
+        numbers = sorted(decision.sequence for decision in opened if decision)
+        assert numbers == [*range(10), *range(20, 30)]
+
+
+async def test_a_client_that_has_gone_disturbs_nobody(tmp_path: Path) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        gone = asyncio.ensure_future(engine.decide(learner, 1))
+        stays = asyncio.ensure_future(engine.decide(learner, 1))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert len(await stays) == 1
+        assert sum(counts.issued for counts in counted(served, learner).values()) == 2
+
+
+async def test_a_rollback_under_load_leaves_what_the_store_has(tmp_path: Path) -> None:
+    clock = Clock()
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        engine, learner = await button(served)
+        old = await engine.decide(learner, 30)
+        await engine.report(reports(old[:10]))
+        clock.forward(2 * MINUTE)
+        start = int(START // 60)
+
+        async def visitors() -> None:
+            for _ in range(20):
+                issued = await engine.decide(learner, 3)
+                await engine.report(reports(issued))
+
+        async def operator() -> None:
+            await asyncio.sleep(0.01)
+            span = {
+                "from": "2027-01-15T08:00:00Z",
+                "to": "2027-01-15T08:01:00Z",
+            }
+            answer = await served.as_().post("/v1/experiments/button/rollback", json=span)
+            assert answer.status_code == 200, answer.text
+            assert sum(arm["issued"] for arm in answer.json()["arms"]) == 30
+
+        await asyncio.gather(visitors(), operator(), visitors())
+        totals = counted(served, learner)
+        assert sum(counts.issued for counts in totals.values()) == 120
+        assert sum(counts.answered for counts in totals.values()) == 120
+        assert not served.store.history(learner.number, start, start + 1)
+        assert await engine.report(reports(old[10:])) == ["expired"] * 20
+
+
+async def test_unanswered_decisions_are_missing_once_they_have_expired(tmp_path: Path) -> None:
+    clock = Clock()
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        engine, learner = await button(served)
+        issued = await engine.decide(learner, 10)
+        await engine.report(reports(issued[:4]))
+        assert learner.pending.sum() == 6
+        clock.forward((learner.experiment.lifetime + 2) * MINUTE)
+        assert await engine.report(reports(issued[4:])) == ["expired"] * 6
+        later = await engine.decide(learner, 2)
+        for _ in range(2):
+            await upkeep.expire(engine)
+            assert learner.pending.sum() == 2
+        assert served.store.spent_bits() == 0
+        assert await engine.report(reports(later)) == ["accepted"] * 2
+        assert await engine.report(reports(issued[:4])) == ["expired"] * 4
+
+
+async def test_old_minutes_are_joined_into_days(tmp_path: Path) -> None:
+    clock = Clock()
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        await served.create(feedback_ttl=3600, retention=wire.DAY)
+        engine, learner = served.engine, served.engine.roster.find("button")
+        for _ in range(5):
+            await engine.report(reports(await engine.decide(learner, 4)))
+            clock.forward(MINUTE)
+        before = counted(served, learner)
+        clock.forward(3 * wire.DAY)
+        await upkeep.join_old_minutes(engine)
+        assert counted(served, learner) == before
+        first = int(START // 60)
+        minutes = {minute for minute, _ in served.store.history(learner.number, 0, first + 10**6)}
+        assert minutes == {first - first % (24 * 60)}
+
+
+async def test_another_process_changes_experiments_and_keys(tmp_path: Path) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        other = SQLiteStore(tmp_path / "x.db")
+        try:
+            other.change(learner.saved, learner.saved.definition.replace("running", "paused"))
+            await engine.refresh()
+            assert learner.experiment.status == "paused"
+            other.delete(learner.number)
+            await engine.refresh()
+            assert learner not in engine.roster
+        finally:
+            other.close()
+
+
+async def test_what_was_accepted_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        issued = await engine.decide(learner, 10)
+        await engine.report(reports(issued[:5]))
+        before, first = counted(served, learner), engine.epoch
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = served.engine, served.engine.roster.find("button")
+        assert counted(served, learner) == before
+        assert engine.epoch > first
+        outcomes = await engine.report(reports(issued))
+        assert outcomes == ["duplicate"] * 5 + ["accepted"] * 5
