@@ -8,6 +8,7 @@ Whatever a client receives is compared with the OpenAPI document's lists of code
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -218,6 +219,23 @@ class Line:
         return await asyncio.wait_for(self.from_app.get(), seconds)
 
 
+def stored(served: Served) -> tuple[Any, ...]:
+    """All that the store remembers."""
+    store = served.store
+    experiments = store.experiments()
+    totals = [store.totals(saved.number) for saved in experiments]
+    return store.sizes(), store.spent_bits(), experiments, totals, store.keys()
+
+
+def refused(answer: httpx.Response) -> tuple[int, str, str | None]:
+    """How a request was refused."""
+    error = answer.json()["error"]
+    assert set(error) <= {"code", "message", "field"}
+    assert error["message"]
+    assert answer.headers["content-type"] == "application/json"
+    return answer.status_code, error["code"], error.get("field")
+
+
 async def eventually(holds: Callable[[], Awaitable[bool]], seconds: float = 5) -> bool:
     """Return whether something comes to hold soon."""
     for _ in range(int(seconds / 0.02)):
@@ -230,10 +248,9 @@ async def eventually(holds: Callable[[], Awaitable[bool]], seconds: float = 5) -
 def operation_of(method: str, path: str) -> Operation | None:
     """Return the operation that a request asks for."""
     for operation in OPERATIONS:
-        wanted, given = operation.path.split("/"), path.split("/")
-        if operation.method == method and len(wanted) == len(given):  # noqa: SIM102
-            if all(part in (each, "{id}") for part, each in zip(wanted, given, strict=True)):
-                return operation
+        pattern = operation.path.replace(".", r"\.").replace("{id}", "[^/]+")
+        if operation.method == method and re.fullmatch(pattern, path):
+            return operation
     return None
 
 

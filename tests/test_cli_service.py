@@ -84,7 +84,7 @@ def test_show_corrects_what_was_counted(database: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"epsilon": 9}, "arms[0].epsilon: a report would reveal epsilon = 9"),
+        ({"epsilon": 9}, "epsilon: a report would reveal epsilon = 9"),
         ({"epsilon": None}, "arms[0].epsilon: give epsilon, or p00 and p11"),
         ({"window": -1}, "window"),
         ({"policy": "WR(TS)"}, "policy: WR(TS) keeps more than counts"),
@@ -155,8 +155,15 @@ def test_wrong_commands_on_keys_are_refused(
 def test_the_secret_of_tokens_is_rotated(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WHITELIE_SECRET", raising=False)
     file = secret.file_beside(database)
+    secret.rotate(file)
     (old,) = secret.token_secrets(file)
     assert run(database, "key", "rotate", "--tokens").exit_code == 0
     new, kept = secret.token_secrets(file)
     assert kept == old != new
     assert file.stat().st_mode & 0o777 == 0o600
+
+    monkeypatch.setenv("WHITELIE_SECRET", "s" * 32)
+    refused = run(database, "key", "rotate", "--tokens")
+    assert (refused.exit_code, "WHITELIE_SECRET" in refused.stderr) == (2, True)
+    monkeypatch.delenv("WHITELIE_SECRET")
+    assert secret.token_secrets(file) == [new, kept]

@@ -42,6 +42,8 @@ def create(
     asked = Key(name, role, b"", tuple(origin or ()), per_minute)
     with closing(open_store(store)) as opened:
         typer.echo(keys.create(opened, asked))
+    if role == PUBLISHABLE and not origin:
+        typer.echo("without --origin no page can use it, only apps that are not pages", err=True)
 
 
 @app.command("list")
@@ -81,6 +83,9 @@ def rotate(
         from whitelie.service import keys, secret  # noqa: PLC0415
         from whitelie.service.moment import this_minute  # noqa: PLC0415
         from whitelie.service.store.address import sqlite_path  # noqa: PLC0415
+    if tokens and secret.is_given():
+        reason = "the environment gives the secrets: put a new one before it, and a comma between"
+        raise InvalidInput(secret.VARIABLE, "(not shown)", reason)
     if (name is None) != tokens:
         raise InvalidInput("name", name, "give the name of a key, or --tokens")
     with closing(open_store(store)) as opened:

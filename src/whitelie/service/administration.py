@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from whitelie.service import openapi, registry, wire
+from whitelie.service import openapi, registry, upkeep, wire
+from whitelie.service.canonical import canonical
 from whitelie.service.door import Service
 from whitelie.service.engine import Engine, unavailable
 from whitelie.service.experiment import Experiment, finite
@@ -181,6 +181,10 @@ async def roll_back(call: Call) -> wire.Removed:
     if not start < stop <= call.engine.minute:
         message = "a span ends after it begins, and before the minute that it is now"
         raise Refusal("invalid_field", message, "to")
+    joined = upkeep.joined_before(learner.experiment, call.engine.minute)
+    if start < joined and (start % upkeep.DAY or min(stop, joined) % upkeep.DAY):
+        message = f"minutes before {time_of(joined):%Y-%m-%d} are joined: give whole days of UTC"
+        raise Refusal("invalid_field", message, "from")
     spans = (*learner.experiment.rolled_back, (start, stop))
     changed = msgspec.structs.replace(learner.experiment, rolled_back=spans)
     await _save(call.engine, learner, changed)
@@ -211,9 +215,9 @@ async def privacy(call: Call) -> wire.Privacy:
         not_stored=NOT_STORED,
         not_guaranteed=NOT_GUARANTEED,
     )
-    said = {key: value for key, value in msgspec.to_builtins(statement).items() if key != "hash"}
-    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    statement.hash = hashlib.sha256(canonical.encode()).hexdigest()
+    said = msgspec.to_builtins(statement)
+    del said["hash"]
+    statement.hash = hashlib.sha256(canonical(said).encode()).hexdigest()
     return statement
 
 

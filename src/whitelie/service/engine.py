@@ -213,7 +213,7 @@ class Engine:
             arms = learner.choose(sum(ask.wanted for ask in asks), asks[0].available)
         except Refusal as refused:
             for ask in asks:
-                ask.answer.set_exception(refused)
+                _refuse(ask.answer, refused)
             return
         issued = iter(self._issue(learner, arms, going.batch.issued))
         for ask in asks:
@@ -240,9 +240,9 @@ class Engine:
         if done.exception() is not None:
             self.tally.failed_commits += 1
             for answer, _ in going.decided:
-                _refuse(answer)
+                _refuse(answer, unavailable())
             for reporter in going.reporters:
-                _refuse(reporter.answer)
+                _refuse(reporter.answer, unavailable())
             return
         free = done.result()
         self._count(going.batch, free)
@@ -313,6 +313,6 @@ def _settle(answer: "asyncio.Future[Any]", value: Any) -> None:
         answer.set_result(value)
 
 
-def _refuse(answer: "asyncio.Future[Any]") -> None:
+def _refuse(answer: "asyncio.Future[Any]", refused: Refusal) -> None:
     if not answer.done():
-        answer.set_exception(unavailable())
+        answer.set_exception(refused)

@@ -191,7 +191,7 @@ class Rules:
             raise Refusal(
                 "epsilon_above_ceiling",
                 f"a report would reveal epsilon = {channel.epsilon:.4g}; "
-                f"this server allows {self.most_epsilon:.4g}",
+                f"at most {self.most_epsilon:.4g} is allowed here",
                 field,
             )
 

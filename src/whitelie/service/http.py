@@ -36,7 +36,11 @@ async def read(scope: Scope, receive: Receive) -> bytes:
     """Return a request's body, or refuse one that is too large or of another kind than JSON."""
     kind = (header(scope, b"content-type") or b"").split(b";")[0].strip().lower()
     if kind.decode("latin-1") not in MEDIA_TYPES:
-        raise Refusal("unsupported_media_type", "send JSON", "Content-Type")
+        raise Refusal(
+            "unsupported_media_type",
+            "send JSON, with Content-Type: application/json",
+            "Content-Type",
+        )
     message = await receive()
     body: bytes = message.get("body", b"")
     if message.get("more_body"):
@@ -101,6 +105,7 @@ def refusal_headers(refused: Refusal) -> list[Header]:
     headers = [JSON]
     if refused.retry_after is not None:
         headers.append((b"retry-after", b"%d" % refused.retry_after))
+        headers.append((b"access-control-expose-headers", b"retry-after"))
     if refused.code == "unknown_key":
         headers.append((b"www-authenticate", b"Bearer"))
     return headers

@@ -169,6 +169,8 @@ def _table(standing: Standing) -> list[ArmResult]:
 def is_converged(standing: Standing, alpha: float = ALPHA) -> bool | None:
     """Whether one active arm's interval lies above all others', each at level alpha/K.
 
+    K counts retired arms too, since arms are retired after looking at the intervals.
+
     So the truth is that this arm is best, except with probability alpha, however often one looks.
     """
     active = standing.active
@@ -176,7 +178,7 @@ def is_converged(standing: Standing, alpha: float = ALPHA) -> bool | None:
         return None
     if any(_misspecified(standing, k) for k in active):
         return None
-    level = alpha / len(active)
+    level = alpha / len(standing.keys)
     intervals = [
         reward_interval(
             standing.channels[k], int(standing.answered[k]), int(standing.ones[k]), level

@@ -13,18 +13,22 @@ SHORTEST = 32
 def token_secrets(file: Path) -> list[bytes]:
     """Return all secrets, the one that seals first.
 
-    The environment may give several, parted by commas; without it they are the lines of the file,
-    which is made if it is not there.
+    The environment may give several, parted by commas; without it they are the lines of the file.
     """
-    given = os.environ.get(VARIABLE)
-    if given is None and not file.exists():
-        rotate(file)
-    text = file.read_text(encoding="ascii").split() if given is None else given.split(",")
-    for secret in text:
-        if len(secret) < SHORTEST:
-            name = VARIABLE if given is not None else str(file)
-            raise InvalidInput(name, "(not shown)", f"a secret has at least {SHORTEST} characters")
-    return [secret.encode() for secret in text]
+    if is_given():
+        name, found = VARIABLE, os.environ[VARIABLE].split(",")
+    else:
+        name, found = str(file), file.read_text(encoding="ascii").splitlines()
+    kept = [secret.strip().encode() for secret in found if secret.strip()]
+    if not kept or any(len(secret) < SHORTEST for secret in kept):
+        reason = f"give at least one secret, each of at least {SHORTEST} characters"
+        raise InvalidInput(name, "(not shown)", reason)
+    return kept
+
+
+def is_given() -> bool:
+    """Whether the environment gives the secrets, so that the file is not read."""
+    return VARIABLE in os.environ
 
 
 def file_beside(database: Path) -> Path:
@@ -39,10 +43,13 @@ def rotate(file: Path) -> None:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file that only its owner can read, whole or not at all; its owner stays."""
     beside = file.with_name(f"{file.name}.new")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as written:
+        if file.exists():
+            owner = file.stat()
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
         written.write(text)
         written.flush()
         os.fsync(descriptor)

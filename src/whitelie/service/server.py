@@ -5,7 +5,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from socket import socket
+from socket import AF_INET, AF_INET6, create_server, socket
 
 import uvicorn
 
@@ -18,7 +18,13 @@ from whitelie.service.engine import Engine
 from whitelie.service.experiment import Rules
 from whitelie.service.keys import admin_key, hash_of, new_key
 from whitelie.service.limits import Limits
-from whitelie.service.secret import file_beside, token_secrets, write_private
+from whitelie.service.secret import (
+    file_beside,
+    is_given,
+    rotate,
+    token_secrets,
+    write_private,
+)
 from whitelie.service.store import Key, Store
 from whitelie.service.store.sqlite import SQLiteStore
 from whitelie.service.watch import warm_up
@@ -28,6 +34,9 @@ GRACE = 10
 
 SWITCH = 0.0005
 """The longest that the writer waits for the interpreter, in seconds; 5 ms is Python's own."""
+
+BACKLOG = 2048
+"""Connections that may wait to be accepted."""
 
 RARELY = 50_000, 20, 100
 """When cycles are looked for: requests leave hardly any."""
@@ -68,6 +77,9 @@ class Server(uvicorn.Server):
 def run(path: Path, settings: Settings) -> None:
     """Serve from the SQLite file at `path` until a signal to end."""
     secret_file = file_beside(path)
+    if not is_given() and not secret_file.exists():
+        rotate(secret_file)
+    listening = _listen(settings.host, settings.port)
     store = SQLiteStore(path)
     store.claim()
     log.start()
@@ -80,8 +92,6 @@ def run(path: Path, settings: Settings) -> None:
     service = Service(engine, Rules(settings.most_epsilon), Limits(settings.per_address))
     config = uvicorn.Config(
         build(service),
-        host=settings.host,
-        port=settings.port,
         loop="uvloop",
         http=CorkedProtocol,
         lifespan="on",
@@ -92,10 +102,16 @@ def run(path: Path, settings: Settings) -> None:
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=GRACE,
     )
-    server = Server(config, engine)
-    server.run()
-    if not server.started:
-        raise WhitelieError(f"cannot listen on {settings.host}:{settings.port}")
+    Server(config, engine).run([listening])
+
+
+def _listen(host: str, port: int) -> socket:
+    family = AF_INET6 if ":" in host else AF_INET
+    try:
+        return create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = f"cannot listen on {host}:{port}: {error.strerror}; give another --host or --port"
+        raise WhitelieError(reason) from None
 
 
 def _make_first_key(store: Store, file: Path) -> None:

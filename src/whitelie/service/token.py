@@ -4,8 +4,8 @@ A token is AES-256-SIV (RFC 5297) over which arm of which experiment was shown, 
 number, and when it was issued and expires. Without the secret nothing in it can be read or changed,
 so it says nothing about traffic either. SIV needs no nonce where no message is sealed twice, and a
 decision's number is never used twice. (AES-GCM would take a random nonce per token, and is good for
-2^32 of them under one key: a busy service has issued these within days.) The first byte names the
-secret, so that secrets can be rotated.
+2^32 of them under one key: a busy service has issued these within days.) The first bytes name
+the secret, so that secrets can be rotated.
 """
 
 import binascii
@@ -18,7 +18,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 _FIELDS = struct.Struct(">IIIQII")
-_SIZE = 1 + 16 + _FIELDS.size  # of the secret's name, the tag, and what is sealed
+_NAME = 4
+_SIZE = _NAME + 16 + _FIELDS.size  # the name of the secret, the tag, and what is sealed
 assert _SIZE % 3 == 0  # so that base64 has no padding, and no second spelling
 LENGTH = _SIZE // 3 * 4
 """The length of every token, in characters."""
@@ -48,7 +49,7 @@ class Seal:
         self._ciphers = {}
         for secret in reversed(secrets):
             key = hashlib.sha512(b"whitelie token " + secret).digest()
-            self._name = hashlib.sha256(key).digest()[:1]
+            self._name = hashlib.sha256(key).digest()[:_NAME]
             self._cipher = self._ciphers[self._name] = AESSIV(key)
 
     def close(self, decision: Decision) -> str:
@@ -62,7 +63,7 @@ class Seal:
             return None
         try:
             raw = binascii.a2b_base64(token.encode().translate(_FROM_URL), strict_mode=True)
-            fields = self._ciphers[raw[:1]].decrypt(raw[1:], None)
+            fields = self._ciphers[raw[:_NAME]].decrypt(raw[_NAME:], None)
         except (binascii.Error, KeyError, InvalidTag):
             return None
         return Decision._make(_FIELDS.unpack(fields))

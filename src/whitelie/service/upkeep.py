@@ -1,10 +1,11 @@
 """Upkeep: what time brings, done beside the requests."""
 
 import asyncio
-from contextlib import suppress
 
 from whitelie.service.engine import Engine
+from whitelie.service.experiment import Experiment
 from whitelie.service.learner import Learner
+from whitelie.service.log import failure
 from whitelie.service.store import Unavailable
 
 HOUR = 60
@@ -15,7 +16,7 @@ async def keep_up(engine: Engine) -> None:
     """Look for changes every second, let tokens expire every minute, join old minutes hourly."""
     last = -1
     while not engine.is_closing:
-        with suppress(Unavailable):  # it has been logged, and is tried again
+        try:
             await engine.refresh()
             if not engine.writer.is_available:
                 await engine.writer.probe()
@@ -25,6 +26,10 @@ async def keep_up(engine: Engine) -> None:
                 if minute // HOUR != last // HOUR:
                     await join_old_minutes(engine)
                 last = minute
+        except Unavailable:
+            pass  # the writer has logged it
+        except Exception as error:  # whatever it is, upkeep must go on
+            failure(error)
         await engine.pause(1)
 
 
@@ -47,7 +52,12 @@ async def close_expired(engine: Engine, learner: Learner) -> None:
 async def join_old_minutes(engine: Engine) -> None:
     """Join minutes into days once they are older than the experiment keeps them."""
     for learner in engine.roster:
-        experiment = learner.experiment
-        old = engine.minute - experiment.retention // 60
-        before = min(old, experiment.expired_before(engine.minute))
+        before = joined_before(learner.experiment, engine.minute)
         await engine.writer.begin(engine.store.fold, learner.number, before, DAY)
+
+
+def joined_before(experiment: Experiment, minute: int) -> int:
+    """Return the day before which minutes are, or will be within the hour, joined into days."""
+    old = minute - experiment.retention // 60
+    before = min(old, experiment.expired_before(minute))
+    return before - before % DAY

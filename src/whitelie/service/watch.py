@@ -34,7 +34,7 @@ _LATEST: WeakKeyDictionary[Learner, Seen] = WeakKeyDictionary()
 async def latest_results(engine: Engine, learner: Learner) -> Results:
     """Return what the committed reports say now; what many watch is computed once."""
     totals = int(learner.issued.sum()), int(learner.answered.sum())
-    state = engine.minute, learner.saved, *totals
+    state = engine.minute, learner.saved, learner.closed_before, *totals
     seen = _LATEST.get(learner)
     if seen is None or seen.state != state:
         recent = await asyncio.to_thread(_recent, engine.store, learner.number, engine.minute)

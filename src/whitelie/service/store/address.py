@@ -20,8 +20,8 @@ def open_existing(address: str) -> SQLiteStore:
 def sqlite_path(address: str) -> Path:
     """Return the path that an address names.
 
-    >>> sqlite_path("sqlite:///data/shop.db")
-    PosixPath('data/shop.db')
+    >>> sqlite_path("sqlite:///shop.db")
+    PosixPath('shop.db')
     """
     path = Path(address.removeprefix(SQLITE))
     if not address.startswith(SQLITE) or not path.name:
