@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service import START, Clock, Served, anyio_backend, serving
+from service import SECRET, START, Clock, Served, anyio_backend, serving
 from whitelie.service import upkeep, wire
 from whitelie.service.engine import Engine, Issued
 from whitelie.service.learner import Learner
@@ -241,3 +241,45 @@ async def test_what_was_accepted_is_there_after_a_restart(tmp_path: Path) -> Non
         assert engine.epoch > first
         outcomes = await engine.report(reports(issued))
         assert outcomes == ["duplicate"] * 5 + ["accepted"] * 5
+
+
+async def test_upkeep_goes_on_whatever_happens(tmp_path: Path) -> None:
+    broken = False
+
+    def secrets() -> list[bytes]:
+        if broken:
+            raise OSError("the file of secrets cannot be read")
+        return [SECRET]
+
+    async with serving(tmp_path / "x.db", secrets=secrets) as served:
+        engine, learner = await button(served)
+        issued = await engine.decide(learner, 1)
+        broken = True
+        await asyncio.sleep(1.2)
+        assert await engine.report(reports(issued)) == ["accepted"]  # the old secret is kept
+        broken = False
+        served.store.delete(learner.number)
+        for _ in range(300):
+            await asyncio.sleep(0.02)
+            if learner not in engine.roster:
+                break
+        assert learner not in engine.roster
+
+
+async def test_days_that_were_joined_are_rolled_back_whole(tmp_path: Path) -> None:
+    clock = Clock()
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        await served.create(feedback_ttl=3600, retention=wire.DAY)
+        engine, learner = served.engine, served.engine.roster.find("button")
+        await engine.decide(learner, 4)
+        clock.forward(3 * wire.DAY)
+        await upkeep.join_old_minutes(engine)
+        client, path = served.as_(), "/v1/experiments/button/rollback"
+        part = {"from": "2027-01-15T08:00:00Z", "to": "2027-01-15T08:01:00Z"}
+        refused = await client.post(path, json=part)
+        assert refused.status_code == 422
+        assert refused.json()["error"]["field"] == "from"
+        assert sum(counts.issued for counts in counted(served, learner).values()) == 4
+        day = {"from": "2027-01-15T00:00:00Z", "to": "2027-01-16T00:00:00Z"}
+        removed = (await client.post(path, json=day)).json()["arms"]
+        assert sum(arm["issued"] for arm in removed) == 4
