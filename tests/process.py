@@ -25,8 +25,8 @@ from whitelie.service.token import Decision, Seal
 HOST = "127.0.0.1"
 ADMIN_KEY = "ak_tests_only_9f8e7d6c5b4a39281706f5e4"
 SECRET = "tests only: 0f1e2d3c4b5a69788796a5b4"
-PATIENCE = 60.0
-"""Seconds after which a test gives up; nothing is said about speed."""
+PATIENCE = 120.0
+"""Seconds after which a test gives up: a first start may compile; nothing is said about speed."""
 
 Found = TypeVar("Found")
 
@@ -70,8 +70,12 @@ class Server:
         return self._port
 
     def ready(self) -> Self:
-        """Wait until requests are served."""
-        until(lambda: self.ask("GET", "/readyz").status == 200)
+        """Wait until requests are served; end the process if they never are."""
+        try:
+            until(lambda: self.ask("GET", "/readyz").status == 200)
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> "Answer":
@@ -79,14 +83,16 @@ class Server:
         headers.setdefault("Authorization", f"Bearer {ADMIN_KEY}")
         text = message(method, path, body, headers)
 
+        port = self.port
+
         async def asked() -> Answer:
-            connection = await Connection.opened(self.port)
+            connection = await Connection.opened(port)
             try:
                 return await connection.ask(text)
             finally:
                 connection.close()
 
-        return run(asked())
+        return run(asked(), PATIENCE / 2)
 
     def create(self, **fields: Any) -> str:
         """Create an experiment and return its id."""
@@ -156,11 +162,12 @@ def until(found: Callable[[], Found | None]) -> Found:
 # Visitors ---------------------------------------------------------------------------------------
 
 
-def run(work: Awaitable[Found]) -> Found:
+def run(work: Awaitable[Found], patience: float = 3 * PATIENCE) -> Found:
     """Run a coroutine on a fast event loop."""
 
     async def waited() -> Found:
-        return await work
+        async with asyncio.timeout(patience):
+            return await work
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(waited())

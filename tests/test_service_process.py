@@ -1,6 +1,6 @@
 """The service as a process: crashes, full disks, crowds, privacy, learning, and bad starts.
 
-No test says how fast anything is; waits are bounded by a minute.
+No test says how fast anything is; waits are bounded by minutes.
 """
 
 import asyncio
@@ -52,6 +52,8 @@ from whitelie.service.server import GRACE
 from whitelie.service.store import BLOCK, Key
 from whitelie.service.store.sqlite import SQLiteStore
 from whitelie.service.token import Decision, Seal
+
+SEAL = Seal([SECRET.encode()])
 
 
 @dataclass(frozen=True)
@@ -127,9 +129,6 @@ def survive(home: Home, rounds: int) -> None:
     epochs = {decision.epoch for token in ledger.issued if (decision := SEAL.open(token))}
     assert len(epochs) == rounds
     assert "error" not in home.said
-
-
-SEAL = Seal([SECRET.encode()])
 
 
 def test_kills_lose_nothing_acknowledged_and_count_nothing_twice(home: Home) -> None:
@@ -490,9 +489,9 @@ def test_no_visitor_leaves_a_trace(home: Home) -> None:
         server.kill()
     minutes = int(time.time() // 60 - first) + 1
     assert len(set(tokens)) == VISITORS * VISITS
-    assert not overfull(home.database, minutes, len(tokens))
     kept = everything(home)
     assert b"whitelie.db-wal" in kept, "the log of the database was looked at too"
+    assert not overfull(home.database, minutes, len(tokens))
     assert hash_of(ADMIN_KEY) in kept
     for text in (ADMIN_KEY, SECRET, page):
         assert text.encode() not in kept
@@ -631,7 +630,7 @@ def refusal(database: Path, *arguments: str, **environment: str | None) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE / 2,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode > 0, done
@@ -645,6 +644,16 @@ def test_a_port_in_use_is_refused(home: Home) -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         assert f"{HOST}:{port}" in refusal(home.database, "--port", str(port))
+
+
+def test_a_refused_start_leaves_nothing_behind(home: Home) -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refusal(home.database, "--port", port, WHITELIE_SECRET=None, WHITELIE_ADMIN_KEY=None)
+    assert not list(home.data.iterdir())
+    home.database.write_text("Dear diary, " * 1000)
+    refusal(home.database, WHITELIE_SECRET=None, WHITELIE_ADMIN_KEY=None)
+    assert list(home.data.iterdir()) == [home.database]
 
 
 def test_an_address_of_another_machine_is_refused(home: Home) -> None:
@@ -705,14 +714,13 @@ NO_TEXT = os.fsdecode(b"\xff" * 40)
         ("WHITELIE_SECRET", "short-and-secret"),
         ("WHITELIE_SECRET", ""),
         ("WHITELIE_SECRET", f"{SECRET},short-and-secret"),
-        ("WHITELIE_SECRET", f"{SECRET},"),
         ("WHITELIE_SECRET", NO_TEXT),
         ("WHITELIE_ADMIN_KEY", "ak_short-and-secret"),
         ("WHITELIE_ADMIN_KEY", ""),
         ("WHITELIE_ADMIN_KEY", "not-an-admin-key-but-long-and-secret"),
         ("WHITELIE_ADMIN_KEY", f"ak_{NO_TEXT}"),
     ],
-    ids=ascii,
+    ids=lambda value: ascii(value)[:30],
 )
 def test_a_bad_secret_or_key_is_refused_and_not_shown(home: Home, name: str, value: str) -> None:
     line = refusal(home.database, **{name: value})
@@ -720,7 +728,9 @@ def test_a_bad_secret_or_key_is_refused_and_not_shown(home: Home, name: str, val
     assert not value or value not in line
 
 
-@pytest.mark.parametrize("content", [b"", b"short\n", b"\xff" * 40], ids=len)
+@pytest.mark.parametrize(
+    "content", [b"", b"short\n", b"\xff" * 40], ids=["empty", "short", "no text"]
+)
 def test_a_bad_secret_file_is_refused(home: Home, content: bytes) -> None:
     (home.data / "whitelie.db.secret").write_bytes(content)
     assert "whitelie.db.secret" in refusal(home.database, WHITELIE_SECRET=None)
@@ -806,7 +816,9 @@ def test_a_secret_is_rotated_while_the_service_runs(home: Home) -> None:
         assert {report(server, token) for token in (*old, new)} == {"duplicate"}
 
 
-@pytest.mark.parametrize("content", [b"", b"short\n", b"\xff" * 40, None], ids=repr)
+@pytest.mark.parametrize(
+    "content", [b"", b"short\n", b"\xff" * 40, None], ids=["empty", "short", "no text", "folder"]
+)
 def test_a_secret_file_that_is_spoilt_while_the_service_runs_changes_nothing(
     home: Home, content: bytes | None
 ) -> None:
@@ -831,17 +843,6 @@ def test_a_secret_file_that_is_spoilt_while_the_service_runs_changes_nothing(
         until(lambda: newest.open(decide(server, experiment)))
         assert report(server, late) == "duplicate"
         assert server.stop() == 0
-
-
-def test_secrets_whose_tokens_begin_alike_are_told_apart() -> None:
-    decision = Decision(1, 0, 1, 0, 0, 0)
-    old = b"the old secret of at least 32 characters"
-    token = Seal([old]).close(decision)
-    names = {}
-    for number in range(10_000):
-        new = b"a new secret of at least 32 characters %d" % number
-        names[raw(Seal([new]).close(decision))[0]] = new
-    assert Seal([names[raw(token)[0]], old]).open(token) == decision
 
 
 def raw(token: str) -> bytes:

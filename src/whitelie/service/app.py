@@ -19,7 +19,7 @@ from whitelie.service.door import EVERYBODY, Door, Service
 from whitelie.service.engine import unavailable
 from whitelie.service.log import failure
 from whitelie.service.operations import OPERATIONS, Operation
-from whitelie.service.refusal import Refusal
+from whitelie.service.refusal import FAULT, Refusal
 from whitelie.service.store import Unavailable
 from whitelie.service.upkeep import keep_up
 
@@ -129,4 +129,4 @@ async def _refuse_route(request: Request, error: HTTPException) -> Response:
 
 async def _refuse_fault(request: Request, error: Exception) -> Response:
     failure(error)
-    return await _refuse(request, http.FAULT)
+    return await _refuse(request, FAULT)

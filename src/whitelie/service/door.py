@@ -14,7 +14,7 @@ from whitelie.service.http import Header, Receive, Scope, Send
 from whitelie.service.learner import Learner
 from whitelie.service.limits import Limits
 from whitelie.service.log import failure
-from whitelie.service.refusal import Refusal
+from whitelie.service.refusal import FAULT, Refusal
 
 EXPERIMENTS = "/v1/experiments/"
 DECISIONS = "/decisions"
@@ -64,7 +64,7 @@ class Door:
             await http.refuse(send, refused, self._shared_with(scope))
         except Exception as error:
             failure(error)
-            await http.refuse(send, http.FAULT)
+            await http.refuse(send, FAULT)
 
     async def _decisions(self, scope: Scope, receive: Receive, send: Send) -> None:
         engine = self._service.engine

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from whitelie.service import wire
 from whitelie.service.learner import Learner
-from whitelie.service.refusal import Refusal
+from whitelie.service.log import failure
+from whitelie.service.refusal import FAULT, Refusal
 from whitelie.service.roster import Roster
 from whitelie.service.store import Batch, Counts, Place, Report, Store, Unavailable
 from whitelie.service.token import Decision, Seal
@@ -62,7 +63,7 @@ class Round:
     """Requests on their way through one commit: what it writes, and whom it answers."""
 
     batch: Batch
-    reporters: list[Reporter]
+    gathered: Gathered
     decided: list[tuple["asyncio.Future[Issued]", Issued]] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
 
@@ -194,17 +195,25 @@ class Engine:
         gathered, self._gathered = self._gathered, Gathered()
         if not gathered.asks and not gathered.reports:
             return
-        going = Round(Batch(reports=gathered.reports), gathered.reporters)
+        going = Round(Batch(reports=gathered.reports), gathered)
+        try:
+            self._choose_for_all(going)
+            committing = self.writer.begin(self.store.commit, going.batch)
+        except Exception as error:  # nobody may be left waiting
+            failure(error)
+            self._give_up(going, FAULT)
+        else:
+            committing.add_done_callback(lambda done: self._answer(going, done))
+
+    def _choose_for_all(self, going: Round) -> None:
         together: dict[Learner, list[Ask]] = {}
-        for ask in gathered.asks:
+        for ask in going.gathered.asks:
             if ask.available is None:
                 together.setdefault(ask.learner, []).append(ask)
             else:
                 self._choose(going, [ask])
         for asks in together.values():
             self._choose(going, asks)
-        committing = self.writer.begin(self.store.commit, going.batch)
-        committing.add_done_callback(lambda done: self._answer(going, done))
 
     def _choose(self, going: Round, asks: Sequence[Ask]) -> None:
         """Choose arms for requests of the same experiment and arms, and seal tokens."""
@@ -234,22 +243,31 @@ class Engine:
     def _answer(self, going: Round, done: "asyncio.Future[Sequence[bool]]") -> None:
         """Answer everybody whose request was in a commit, and count it if it was done."""
         self.tally.commit_seconds += time.perf_counter() - going.started
-        for place, count in going.batch.issued.items():
-            if learner := self.roster.numbered(place.experiment):
-                learner.in_flight[place.arm] -= count
         if done.exception() is not None:
-            self.tally.failed_commits += 1
-            for answer, _ in going.decided:
-                _refuse(answer, unavailable())
-            for reporter in going.reporters:
-                _refuse(reporter.answer, unavailable())
+            self._give_up(going, unavailable())
             return
+        self._land(going.batch)
         free = done.result()
         self._count(going.batch, free)
         for answer, decisions in going.decided:
             _settle(answer, decisions)
-        for reporter in going.reporters:
+        for reporter in going.gathered.reporters:
             _settle(reporter.answer, free[reporter.first : reporter.end])
+
+    def _give_up(self, going: Round, refused: Refusal) -> None:
+        """Refuse everybody whose request was in a commit that was not done."""
+        self.tally.failed_commits += 1
+        self._land(going.batch)
+        for ask in going.gathered.asks:
+            _refuse(ask.answer, refused)
+        for reporter in going.gathered.reporters:
+            _refuse(reporter.answer, refused)
+
+    def _land(self, batch: Batch) -> None:
+        """Take note that decisions are no longer in flight."""
+        for place, count in batch.issued.items():
+            if learner := self.roster.numbered(place.experiment):
+                learner.in_flight[place.arm] -= count
 
     def _count(self, batch: Batch, accepted: Sequence[bool]) -> None:
         self.tally.commits += 1
@@ -276,12 +294,10 @@ class Engine:
             raise unavailable() from None
 
     async def delete(self, learner: Learner) -> None:
-        """Delete an experiment; its tokens are refused first, then all its counts go."""
-        self.roster.forget(learner)
-        try:
-            await self.write(self.store.delete, learner.number)
-        finally:
-            await self.refresh()
+        """Delete an experiment; then again, for what was on its way until tokens were refused."""
+        await self.write(self.store.delete, learner.number)
+        await self.refresh()
+        await self.write(self.store.delete, learner.number)
 
     async def roll_back(self, learner: Learner, start: int, stop: int) -> Totals:
         """Remove the counts of a span of minutes, and count anew from what is left."""

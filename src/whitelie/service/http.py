@@ -20,7 +20,6 @@ SAFETY: tuple[Header, ...] = (
     (b"x-content-type-options", b"nosniff"),
 )
 LARGEST_BODY = 1 << 20
-FAULT = Refusal("internal_error", "this is a fault of the service; it has been logged")
 MEDIA_TYPES = ("", "application/json", "text/plain")
 
 
@@ -64,7 +63,7 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[Body]") -> Body:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise invalid(error) from None
-    except (msgspec.DecodeError, RecursionError, ValueError):  # also of text and of long numbers
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise Refusal("malformed_json", "the body is not JSON in UTF-8", "body") from None
 
 
@@ -90,8 +89,10 @@ async def respond(
     send: Send, status: int, body: bytes, headers: Iterable[Header] = (JSON,)
 ) -> None:
     """Answer a request."""
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    sent = [*headers]
+    if status != 204:  # which has no body to be long
+        sent.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": sent})
     await send({"type": "http.response.body", "body": body})
 
 

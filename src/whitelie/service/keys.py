@@ -32,8 +32,8 @@ def hash_of(text: str) -> bytes:
 
 def admin_key(name: str, text: str) -> Key:
     """Return the admin key that the operator has chosen."""
-    if not text.startswith(PREFIXES["admin"]) or len(text) < SHORTEST:
-        reason = f"an admin key begins with ak_ and has at least {SHORTEST} characters"
+    if not text.startswith(PREFIXES["admin"]) or len(text) < SHORTEST or not text.isascii():
+        reason = f"an admin key begins with ak_ and has at least {SHORTEST} ASCII characters"
         raise InvalidInput("WHITELIE_ADMIN_KEY", "(not shown)", reason)
     return Key(name, "admin", hash_of(text))
 

@@ -53,6 +53,8 @@ def _described(operation: Operation) -> dict[str, Any]:
         found["security"] = [{"key": []}]
     if operation.body is not None:
         content = {"application/json": {"schema": _schema(operation.body)}}
+        if operation.name == "feedback":  # which pages may send without a preflight
+            content["text/plain"] = {"schema": {"type": "string", "description": "The same JSON."}}
         found["requestBody"] = {"required": operation.name != "decide", "content": content}
     return found
 

@@ -71,3 +71,6 @@ class Error(msgspec.Struct):
     """The one shape of all errors."""
 
     error: ErrorDetail
+
+
+FAULT = Refusal("internal_error", "this is a fault of the service; it has been logged")

@@ -37,11 +37,6 @@ class Roster:
         """Return the experiment of this number, if there is one."""
         return self._by_number.get(number)
 
-    def forget(self, learner: Learner) -> None:
-        """Drop an experiment until the next refresh; its tokens are invalid meanwhile."""
-        del self._by_slug[learner.slug], self._by_number[learner.number]
-        self._generation = None
-
     async def refresh(self) -> None:
         """Read experiments and keys anew, if anybody has changed them."""
         async with self._refreshing:
@@ -55,7 +50,7 @@ class Roster:
             there = {each.number for each in saved}
             for learner in self:
                 if learner.number not in there:
-                    self.forget(learner)
+                    del self._by_slug[learner.slug], self._by_number[learner.number]
             self._generation = generation
 
     async def _take(self, saved: Saved) -> None:

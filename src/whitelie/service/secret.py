@@ -18,12 +18,13 @@ def token_secrets(file: Path) -> list[bytes]:
     if is_given():
         name, found = VARIABLE, os.environ[VARIABLE].split(",")
     else:
-        name, found = str(file), file.read_text(encoding="ascii").splitlines()
-    kept = [secret.strip().encode() for secret in found if secret.strip()]
-    if not kept or any(len(secret) < SHORTEST for secret in kept):
-        reason = f"give at least one secret, each of at least {SHORTEST} characters"
+        text = file.read_text(encoding="utf-8", errors="replace")
+        name, found = str(file), text.splitlines()
+    kept = [secret.strip() for secret in found if secret.strip()]
+    if not kept or any(len(secret) < SHORTEST or not secret.isascii() for secret in kept):
+        reason = f"give at least one secret, each of at least {SHORTEST} ASCII characters"
         raise InvalidInput(name, "(not shown)", reason)
-    return kept
+    return [secret.encode() for secret in kept]
 
 
 def is_given() -> bool:

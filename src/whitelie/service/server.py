@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,11 +78,11 @@ class Server(uvicorn.Server):
 def run(path: Path, settings: Settings) -> None:
     """Serve from the SQLite file at `path` until a signal to end."""
     secret_file = file_beside(path)
-    if not is_given() and not secret_file.exists():
-        rotate(secret_file)
     listening = _listen(settings.host, settings.port)
     store = SQLiteStore(path)
     store.claim()
+    if not is_given() and not secret_file.exists():
+        rotate(secret_file)
     log.start()
     _make_first_key(store, path.with_name(f"{path.name}.admin-key"))
     warm_up()
@@ -102,6 +103,8 @@ def run(path: Path, settings: Settings) -> None:
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=GRACE,
     )
+    for each in (signal.SIGINT, signal.SIGTERM):  # which uvicorn raises again when it has ended
+        signal.signal(each, lambda *_: sys.exit(0))
     Server(config, engine).run([listening])
 
 

@@ -14,7 +14,7 @@ DAY = 24 * HOUR
 
 async def keep_up(engine: Engine) -> None:
     """Look for changes every second, let tokens expire every minute, join old minutes hourly."""
-    last = -1
+    last, trouble = -1, ""
     while not engine.is_closing:
         try:
             await engine.refresh()
@@ -26,10 +26,13 @@ async def keep_up(engine: Engine) -> None:
                 if minute // HOUR != last // HOUR:
                     await join_old_minutes(engine)
                 last = minute
+            trouble = ""
         except Unavailable:
             pass  # the writer has logged it
         except Exception as error:  # whatever it is, upkeep must go on
-            failure(error)
+            if repr(error) != trouble:
+                failure(error)
+            trouble = repr(error)
         await engine.pause(1)
 
 
