@@ -38,9 +38,9 @@ from whitelie.service.experiment import slug_of
 from whitelie.service.limits import Buckets, Limits, neighbourhood
 from whitelie.service.operations import OPERATIONS, Operation
 from whitelie.service.refusal import STATUS, Refusal
+from whitelie.service.server import warm_up
 from whitelie.service.store import Key
 from whitelie.service.token import Decision, Seal
-from whitelie.service.watch import warm_up
 
 Case = schemathesis.Case[Any]
 anyio = pytest.mark.anyio
@@ -475,10 +475,10 @@ def test_memory_holds_the_latest_addresses_only(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(limits_module, "MOST_BUCKETS", 10)
     buckets = Buckets()
     for name in range(100):
-        buckets.take(name, 1, 60, 0)
-        buckets.take(0, 1, 60, 0)
+        buckets.take(name, 60, 0)
+        buckets.take(0, 60, 0)
     assert len(buckets) == 10
-    assert buckets.take(0, 1, 60, 0) > 0  # the abuser is not forgotten by adding others
+    assert buckets.take(0, 60, 0) > 0  # the abuser is not forgotten by adding others
 
 
 @anyio

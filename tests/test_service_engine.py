@@ -1,19 +1,26 @@
 """The engine: answers only after commits, and nothing counted that was not committed."""
 
 import asyncio
+import logging
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from service import SECRET, START, Clock, Served, anyio_backend, serving
-from whitelie.service import upkeep, wire
+from service import KEYS, SECRET, START, Clock, Line, Served, anyio_backend, serving
+from whitelie.service import upkeep, watch, wire
 from whitelie.service.engine import Engine, Issued
+from whitelie.service.keys import hash_of
 from whitelie.service.learner import Learner
+from whitelie.service.log import Lines
 from whitelie.service.refusal import Refusal
+from whitelie.service.results import Results
+from whitelie.service.standing import results_now
 from whitelie.service.store import Batch, Counts, Unavailable
 from whitelie.service.store.sqlite import SQLiteStore
 
@@ -24,16 +31,18 @@ MINUTE = 60
 
 
 class Troubled:
-    """The commits of a store, of which those that are told to do so fail, or wait."""
+    """The commits of a store, which fail or take long when they are told to."""
 
     def __init__(self, store: SQLiteStore) -> None:
         self.batches: list[Batch] = []
         self.fails = False
+        self.seconds = 0.0
         self._commit = store.commit
         store.commit = self.commit  # type: ignore[method-assign]
 
     def commit(self, batch: Batch) -> Sequence[bool]:
         self.batches.append(batch)
+        time.sleep(self.seconds)
         if self.fails:
             raise Unavailable("the disk is full")
         return self._commit(batch)
@@ -192,21 +201,24 @@ async def test_unanswered_decisions_are_missing_once_they_have_expired(tmp_path:
         for _ in range(2):
             await upkeep.expire(engine)
             assert learner.pending.sum() == 2
-        assert served.store.spent_bits() == 0
+        assert served.store.spent_bits() == 4  # for another day: a clock may be set back
         assert await engine.report(reports(later)) == ["accepted"] * 2
         assert await engine.report(reports(issued[:4])) == ["expired"] * 4
+        clock.forward(9 * wire.DAY_SECONDS)
+        await upkeep.expire(engine)
+        assert served.store.spent_bits() == 0
 
 
 async def test_old_minutes_are_joined_into_days(tmp_path: Path) -> None:
     clock = Clock()
     async with serving(tmp_path / "x.db", clock=clock) as served:
-        await served.create(feedback_ttl=3600, retention=wire.DAY)
+        await served.create(feedback_ttl=3600, retention=wire.DAY_SECONDS)
         engine, learner = served.engine, served.engine.roster.find("button")
         for _ in range(5):
             await engine.report(reports(await engine.decide(learner, 4)))
             clock.forward(MINUTE)
         before = counted(served, learner)
-        clock.forward(3 * wire.DAY)
+        clock.forward(3 * wire.DAY_SECONDS)
         await upkeep.join_old_minutes(engine)
         assert counted(served, learner) == before
         first = int(START // 60)
@@ -220,10 +232,10 @@ async def test_another_process_changes_experiments_and_keys(tmp_path: Path) -> N
         other = SQLiteStore(tmp_path / "x.db")
         try:
             other.change(learner.saved, learner.saved.definition.replace("running", "paused"))
-            await engine.refresh()
+            await engine.roster.refresh()
             assert learner.experiment.status == "paused"
             other.delete(learner.number)
-            await engine.refresh()
+            await engine.roster.refresh()
             assert learner not in engine.roster
         finally:
             other.close()
@@ -269,10 +281,10 @@ async def test_upkeep_goes_on_whatever_happens(tmp_path: Path) -> None:
 async def test_days_that_were_joined_are_rolled_back_whole(tmp_path: Path) -> None:
     clock = Clock()
     async with serving(tmp_path / "x.db", clock=clock) as served:
-        await served.create(feedback_ttl=3600, retention=wire.DAY)
+        await served.create(feedback_ttl=3600, retention=wire.DAY_SECONDS)
         engine, learner = served.engine, served.engine.roster.find("button")
         await engine.decide(learner, 4)
-        clock.forward(3 * wire.DAY)
+        clock.forward(3 * wire.DAY_SECONDS)
         await upkeep.join_old_minutes(engine)
         client, path = served.as_(), "/v1/experiments/button/rollback"
         part = {"from": "2027-01-15T08:00:00Z", "to": "2027-01-15T08:01:00Z"}
@@ -283,3 +295,155 @@ async def test_days_that_were_joined_are_rolled_back_whole(tmp_path: Path) -> No
         day = {"from": "2027-01-15T00:00:00Z", "to": "2027-01-16T00:00:00Z"}
         removed = (await client.post(path, json=day)).json()["arms"]
         assert sum(arm["issued"] for arm in removed) == 4
+
+
+async def test_requests_gather_while_a_commit_takes_long(tmp_path: Path) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        troubled = Troubled(served.store)
+        troubled.seconds = 0.1
+        waiting = []
+        for _ in range(100):  # they do not wait for each other, and come every 5 ms
+            waiting.append(asyncio.ensure_future(engine.decide(learner, 1)))
+            await asyncio.sleep(0.005)
+        await asyncio.gather(*waiting)
+        assert len(troubled.batches) < 20
+
+
+async def test_a_clock_that_is_set_back_makes_no_token_good_again(tmp_path: Path) -> None:
+    clock = Clock()
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        engine, learner = await button(served)
+        issued = await engine.decide(learner, 10)
+        await engine.report(reports(issued[:4]))
+        for minutes in (learner.experiment.lifetime + 2, -3, 2, -5, 9):
+            clock.forward(minutes * MINUTE)
+            await upkeep.expire(engine)
+            assert await engine.report(reports(issued)) == ["expired"] * 10
+            assert learner.pending.sum() == 0
+            assert learner.closed_issued.sum() == 10
+        before = counted(served, learner)
+    clock.forward(-20 * MINUTE)
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        engine, learner = served.engine, served.engine.roster.find("button")
+        await engine.report(reports(issued[:4]))
+        assert counted(served, learner) == before  # the bits are still there
+
+
+async def test_a_report_in_the_last_moment_is_counted_once(tmp_path: Path) -> None:
+    clock = Clock()
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        engine, learner = await button(served)
+        issued = await engine.decide(learner, 1)
+        clock.forward(learner.experiment.lifetime * MINUTE)
+        assert await engine.report(reports(issued)) == ["accepted"]
+        again = asyncio.ensure_future(engine.report(reports(issued)))
+        await asyncio.sleep(0)
+        clock.forward(MINUTE)
+        await upkeep.expire(engine)
+        assert await again == ["duplicate"]
+        counted(served, learner)
+
+
+@pytest.mark.parametrize("method", ["delete", "roll_back"])
+async def test_what_fails_half_way_has_not_happened(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        engine, learner = await button(served)
+        issued = await engine.decide(learner, 10)
+        clock.forward(2 * MINUTE)
+        before = counted(served, learner)
+
+        def fails(*arguments: object) -> None:
+            raise Unavailable("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(served.store, method, fails)
+            path = "/v1/experiments/button"
+            if method == "delete":
+                answer = await served.as_().delete(path)
+            else:
+                span = {"from": "2027-01-15T08:00:00Z", "to": "2027-01-15T08:01:00Z"}
+                answer = await served.as_().post(f"{path}/rollback", json=span)
+            assert answer.status_code == 503
+        assert counted(served, learner) == before
+        assert await engine.report(reports(issued)) == ["accepted"] * 10
+
+
+async def test_nobody_waits_for_ever_and_the_log_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+
+        def fails(*arguments: object) -> None:
+            raise KeyError("203.0.113.7")
+
+        for name in ("_count", "_choose_for_all"):
+            with monkeypatch.context() as patch:
+                patch.setattr(engine, name, fails)
+                with pytest.raises(Refusal, match="fault"):
+                    await asyncio.wait_for(engine.decide(learner, 1), 5)
+        assert len(await engine.decide(learner, 1)) == 1
+    lines = [Lines().format(record) for record in caplog.records if record.levelno > logging.INFO]
+    assert len(lines) == 2
+    assert all("KeyError" in line and "203.0.113.7" not in line for line in lines)
+
+
+async def test_many_who_look_at_once_see_what_is_computed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        computed = []
+
+        def compute(*arguments: Any) -> Results:
+            computed.append(arguments)
+            return results_now(*arguments)
+
+        monkeypatch.setattr(watch, "results_now", compute)
+        await asyncio.gather(*(watch.latest_results(engine, learner) for _ in range(20)))
+        assert len(computed) == 1
+        await engine.decide(learner, 1)
+        await asyncio.gather(*(watch.watched_results(engine, learner) for _ in range(20)))
+        assert len(computed) == 1  # a second has not passed
+        results = await watch.latest_results(engine, learner)
+        assert sum(arm.issued for arm in results.arms) == 1
+        assert len(computed) == 2
+
+
+async def test_a_bad_file_of_secrets_stops_nothing_else(tmp_path: Path) -> None:
+    broken = False
+
+    def secrets() -> list[bytes]:
+        if broken:
+            raise OSError("the file of secrets cannot be read")
+        return [SECRET]
+
+    async with serving(tmp_path / "x.db", secrets=secrets) as served:
+        _, learner = await button(served)
+        broken = True
+        client, path = served.as_(), "/v1/experiments/button"
+        answer = await client.patch(path, json={"status": "paused"})
+        assert (answer.status_code, learner.experiment.status) == (200, "paused")
+        served.store.delete_key(hash_of(KEYS["admin"]))
+        for _ in range(300):
+            await asyncio.sleep(0.02)
+            if (await client.get(path)).status_code == 401:
+                break
+        assert (await client.get(path)).status_code == 401
+
+
+async def test_a_stream_ends_with_its_key(tmp_path: Path) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        await button(served)
+        line = Line.to(served.app, "GET", "/v1/experiments/button/stream", "reader")
+        await line.send(b"")
+        serving_it = line.start()
+        assert (await line.from_app.get())["status"] == 200
+        assert b"event: results" in (await line.from_app.get())["body"]
+        served.store.delete_key(hash_of(KEYS["reader"]))
+        await served.engine.roster.refresh()
+        await asyncio.wait_for(serving_it, 5)

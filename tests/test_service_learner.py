@@ -124,4 +124,4 @@ def test_a_decision_is_sent_as_its_wire_type() -> None:
         assert sent.arm == arm.key
         assert sent.token == "TOKEN"
         assert sent.mechanism == wire.Mechanism(arm.p00, arm.p11, 60, 60)
-        assert sent.expires_in == 120 + 7 * wire.DAY
+        assert sent.expires_in == 120 + 7 * wire.DAY_SECONDS

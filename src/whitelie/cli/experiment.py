@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whitelie.cli.frame import Address, refusing, service_extra, show
+from whitelie.cli.frame import DEFAULT_STORE, Address, refusing, service_extra, show
+from whitelie.service import MOST_EPSILON
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +20,6 @@ app = typer.Typer(
 )
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The experiment.")]
-DEFAULT = "sqlite:///whitelie.db"
 
 
 @app.command()
@@ -33,10 +33,10 @@ def create(
             '"window", "spread"}; - reads it from the standard input.',
         ),
     ],
-    store: Address = DEFAULT,
+    store: Address = DEFAULT_STORE,
     max_epsilon: Annotated[
         float, typer.Option(min=0, metavar="EPSILON", help="Refuse to reveal more.")
-    ] = 8.0,
+    ] = MOST_EPSILON,
 ) -> None:
     """Create an experiment and print its id."""
     with service_extra():
@@ -54,7 +54,7 @@ def create(
 
 @app.command("list")
 @refusing
-def list_all(store: Address = DEFAULT) -> None:
+def list_all(store: Address = DEFAULT_STORE) -> None:
     """List all experiments."""
     with service_extra():
         from rich.table import Table  # noqa: PLC0415
@@ -71,11 +71,11 @@ def list_all(store: Address = DEFAULT) -> None:
 
 @app.command("show")
 @refusing
-def show_one(id: Id, store: Address = DEFAULT) -> None:
+def show_one(id: Id, store: Address = DEFAULT_STORE) -> None:
     """Show what the reports of an experiment say."""
     with service_extra():
         from whitelie.service.moment import this_minute  # noqa: PLC0415
-        from whitelie.service.watch import stored_results  # noqa: PLC0415
+        from whitelie.service.standing import stored_results  # noqa: PLC0415
     with closing(open_store(store)) as opened:
         results = stored_results(opened, _find(opened, id), this_minute())
     show(results.sentence)
@@ -111,21 +111,21 @@ def _share(value: float | None) -> str:
 
 @app.command()
 @refusing
-def pause(id: Id, store: Address = DEFAULT) -> None:
+def pause(id: Id, store: Address = DEFAULT_STORE) -> None:
     """Answer no more decisions until `resume`; reports still count."""
     _set_status(store, id, "paused")
 
 
 @app.command()
 @refusing
-def resume(id: Id, store: Address = DEFAULT) -> None:
+def resume(id: Id, store: Address = DEFAULT_STORE) -> None:
     """Go on after `pause`."""
     _set_status(store, id, "running")
 
 
 @app.command()
 @refusing
-def stop(id: Id, store: Address = DEFAULT) -> None:
+def stop(id: Id, store: Address = DEFAULT_STORE) -> None:
     """Answer no more decisions, ever; reports still count."""
     _set_status(store, id, "stopped")
 

@@ -24,6 +24,7 @@ Jobs = Annotated[
 Scheduler = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster at this address.")
 ]
+DEFAULT_STORE = "sqlite:///whitelie.db"
 Address = Annotated[
     str, typer.Option("--store", metavar="ADDRESS", help="The store, such as sqlite:///FILE.")
 ]

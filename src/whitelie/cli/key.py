@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from whitelie.cli.experiment import DEFAULT, open_store
-from whitelie.cli.frame import Address, refusing, service_extra, show
+from whitelie.cli.experiment import open_store
+from whitelie.cli.frame import DEFAULT_STORE, Address, refusing, service_extra, show
 from whitelie.errors import InvalidInput
+from whitelie.service import PER_KEY
 
 app = typer.Typer(help="Create, rotate and revoke keys of a store.", no_args_is_help=True)
 
@@ -32,8 +33,8 @@ def create(
     ] = None,
     per_minute: Annotated[
         int, typer.Option(min=1, metavar="N", help="Decisions per minute, of all who use it.")
-    ] = 6000,
-    store: Address = DEFAULT,
+    ] = PER_KEY,
+    store: Address = DEFAULT_STORE,
 ) -> None:
     """Create a key and print it, this once."""
     with service_extra():
@@ -48,7 +49,7 @@ def create(
 
 @app.command("list")
 @refusing
-def list_all(store: Address = DEFAULT) -> None:
+def list_all(store: Address = DEFAULT_STORE) -> None:
     """List all keys; their texts are not known."""
     with service_extra():
         from rich.table import Table  # noqa: PLC0415
@@ -76,7 +77,7 @@ def rotate(
     grace: Annotated[
         int, typer.Option(min=0, metavar="MINUTES", help="The old key is good for so long.")
     ] = 60,
-    store: Address = DEFAULT,
+    store: Address = DEFAULT_STORE,
 ) -> None:
     """Replace a key and print the new one; or replace the secret that seals tokens."""
     with service_extra():
@@ -98,7 +99,7 @@ def rotate(
 
 @app.command()
 @refusing
-def revoke(name: Name, store: Address = DEFAULT) -> None:
+def revoke(name: Name, store: Address = DEFAULT_STORE) -> None:
     """Remove a key at once."""
     with service_extra():
         from whitelie.service import keys  # noqa: PLC0415

@@ -4,18 +4,19 @@ from typing import Annotated
 
 import typer
 
-from whitelie.cli.frame import Address, refusing, service_extra
+from whitelie.cli.frame import DEFAULT_STORE, Address, refusing, service_extra
+from whitelie.service import MOST_EPSILON, PER_ADDRESS
 
 
 @refusing
 def serve(
-    store: Address = "sqlite:///whitelie.db",
+    store: Address = DEFAULT_STORE,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen there.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port.")] = 8000,
     max_epsilon: Annotated[
         float,
         typer.Option(min=0, metavar="EPSILON", help="Refuse experiments that reveal more."),
-    ] = 8.0,
+    ] = MOST_EPSILON,
     per_address: Annotated[
         int,
         typer.Option(
@@ -23,7 +24,7 @@ def serve(
             metavar="N",
             help="Decisions per minute and client address, under publishable keys.",
         ),
-    ] = 120,
+    ] = PER_ADDRESS,
     trusted_proxies: Annotated[
         str,
         typer.Option(

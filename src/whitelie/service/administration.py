@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,17 +15,20 @@ from whitelie.service import openapi, registry, upkeep, wire
 from whitelie.service.canonical import canonical
 from whitelie.service.door import Service
 from whitelie.service.engine import Engine, unavailable
-from whitelie.service.experiment import Experiment, finite
+from whitelie.service.experiment import finite
+from whitelie.service.http import header
 from whitelie.service.learner import Learner
 from whitelie.service.log import event
 from whitelie.service.metrics import exposition
-from whitelie.service.moment import minute_of, time_of
+from whitelie.service.moment import DAY, minute_of, time_of
 from whitelie.service.refusal import Refusal
 from whitelie.service.results import csv
-from whitelie.service.store import Counts, Saved, Unavailable
-from whitelie.service.watch import latest_results
+from whitelie.service.store import Counts, Unavailable
+from whitelie.service.watch import latest_results, watched_results
 
-MOST_BUCKETS = 1000
+USUAL_BUCKETS = 1_000
+MOST_BUCKETS = 10_000
+MOST_CELLS = 200_000
 HEARTBEAT = 15
 
 STORED = [
@@ -74,7 +77,7 @@ async def create(call: Call) -> wire.Experiment:
     creation = _creation(call)
     experiment = call.service.rules.create(call.body, call.engine.minute, creation)
     saved, is_new = await call.engine.write(registry.create, call.engine.store, experiment)
-    await call.engine.refresh()
+    await call.engine.roster.refresh_if_possible()
     if is_new:
         event("experiment_created", id=saved.slug)
     return registry.definition_of(saved).view(saved.slug)
@@ -106,16 +109,12 @@ async def change(call: Call) -> wire.Experiment:
     """Change an experiment."""
     learner = call.learner
     changed = call.service.rules.change(learner.experiment, call.body)
-    saved = await _save(call.engine, learner, changed)
-    event("experiment_changed", id=learner.slug, status=changed.status)
-    return changed.view(saved.slug)
-
-
-async def _save(engine: Engine, learner: Learner, experiment: Experiment) -> Saved:
     try:
-        return await engine.write(registry.change, engine.store, learner.saved, experiment)
+        await call.engine.write(registry.change, call.engine.store, learner.saved, changed)
     finally:
-        await engine.refresh()
+        await call.engine.roster.refresh_if_possible()
+    event("experiment_changed", id=learner.slug, status=changed.status)
+    return changed.view(learner.slug)
 
 
 async def delete(call: Call) -> None:
@@ -145,32 +144,37 @@ async def history(call: Call) -> wire.History:
     stop = call.engine.minute + 1 if period.stop is None else minute_of(period.stop)
     if stop <= start:
         raise Refusal("invalid_field", "the period must end after it begins", "to")
-    width = period.minutes or _fitting(stop - start)
-    if (stop - start) / width > 10 * MOST_BUCKETS:
-        message = f"this makes more than {10 * MOST_BUCKETS} buckets"
+    most = min(MOST_BUCKETS, MOST_CELLS // len(learner.issued))
+    width = period.minutes or _fitting(stop - start, most)
+    if (stop - start) / width > most:
+        message = f"this makes more than {most} buckets"
         raise Refusal("invalid_field", message, "minutes" if period.minutes else "from")
-    found = await asyncio.to_thread(call.engine.store.history, learner.number, start, stop, width)
-    buckets: dict[int, dict[int, Counts]] = {}
-    for (minute, arm), counts in sorted(found.items()):
-        buckets.setdefault(minute, {})[arm] = counts
-    return wire.History(
-        width,
-        [wire.Bucket(time_of(minute), _by_key(learner, arms)) for minute, arms in buckets.items()],
-    )
+    keys = tuple(learner.experiment.positions)
+
+    def read() -> list[wire.Bucket]:
+        found = call.engine.store.history(learner.number, start, stop, width)
+        buckets: dict[int, dict[int, Counts]] = {}
+        for (minute, arm), counts in sorted(found.items()):
+            buckets.setdefault(minute, {})[arm] = counts
+        return [
+            wire.Bucket(time_of(minute), _by_key(keys, arms)) for minute, arms in buckets.items()
+        ]
+
+    return wire.History(width, await asyncio.to_thread(read))
 
 
-def _fitting(minutes: int) -> int:
-    """Return the shortest usual width of which a thousand cover so many minutes."""
-    return next((width for width in (1, 5, 15, 60, 360) if minutes <= width * MOST_BUCKETS), 1440)
+def _fitting(minutes: int, most: int) -> int:
+    """Return the shortest usual width of which a thousand, or at most `most`, are enough."""
+    usual = min(USUAL_BUCKETS, most)
+    return next((width for width in (1, 5, 15, 60, 360) if minutes <= width * usual), DAY)
 
 
-def _by_key(learner: Learner, arms: Mapping[int, Counts]) -> list[wire.ArmCounts]:
-    keys = [arm.key for arm in learner.experiment.arms]
+def _by_key(keys: Sequence[str], arms: Mapping[int, Counts]) -> list[wire.ArmCounts]:
     return [wire.ArmCounts(keys[arm], *counts) for arm, counts in arms.items()]
 
 
 async def roll_back(call: Call) -> wire.Removed:
-    """Remove the counts of a span of minutes. Their tokens are refused first, then counts go."""
+    """Remove the counts of a span of minutes."""
     learner, span = call.learner, call.body
     start, stop = minute_of(span.start), minute_of(span.stop)
     for field, time in (("from", span.start), ("to", span.stop)):
@@ -182,15 +186,12 @@ async def roll_back(call: Call) -> wire.Removed:
         message = "a span ends after it begins, and before the minute that it is now"
         raise Refusal("invalid_field", message, "to")
     joined = upkeep.joined_before(learner.experiment, call.engine.minute)
-    if start < joined and (start % upkeep.DAY or min(stop, joined) % upkeep.DAY):
+    if start < joined and (start % DAY or min(stop, joined) % DAY):
         message = f"minutes before {time_of(joined):%Y-%m-%d} are joined: give whole days of UTC"
         raise Refusal("invalid_field", message, "from")
-    spans = (*learner.experiment.rolled_back, (start, stop))
-    changed = msgspec.structs.replace(learner.experiment, rolled_back=spans)
-    await _save(call.engine, learner, changed)
     removed = await call.engine.roll_back(learner, start, stop)
     event("rolled_back", id=learner.slug, start=time_of(start), stop=time_of(stop))
-    return wire.Removed(_by_key(learner, removed))
+    return wire.Removed(_by_key(tuple(learner.experiment.positions), removed))
 
 
 async def privacy(call: Call) -> wire.Privacy:
@@ -226,15 +227,18 @@ async def stream(call: Call) -> Response:
     learner = call.learner
     if call.request.method == "HEAD":
         return Response(media_type="text/event-stream")
-    return StreamingResponse(_events(call.engine, learner), media_type="text/event-stream")
+    key = header(call.request.scope, b"authorization")
+    return StreamingResponse(_events(call.engine, learner, key), media_type="text/event-stream")
 
 
-async def _events(engine: Engine, learner: Learner) -> AsyncIterator[bytes]:
+async def _events(engine: Engine, learner: Learner, key: bytes | None) -> AsyncIterator[bytes]:
     sent, silent = b"", 0
     while learner in engine.roster and not engine.is_closing:
+        if not engine.roster.keyring.has(key, engine.minute):
+            return
         found = sent
         with suppress(Unavailable):  # then what was sent is still the latest
-            found = msgspec.json.encode(await latest_results(engine, learner))
+            found = msgspec.json.encode(await watched_results(engine, learner))
         silent += 1
         if found != sent:
             sent, silent = found, 0
@@ -243,6 +247,11 @@ async def _events(engine: Engine, learner: Learner) -> AsyncIterator[bytes]:
             silent = 0
             yield b": still here\n\n"
         await engine.pause(1)
+
+
+async def stored(call: Call) -> wire.Stored:
+    """Return how many rows each table has."""
+    return wire.Stored(dict(await asyncio.to_thread(call.engine.store.sizes)))
 
 
 async def healthz(call: Call) -> wire.Health:
@@ -259,12 +268,13 @@ async def readyz(call: Call) -> wire.Health:
 
 async def metrics(call: Call) -> Response:
     """Return counters for Prometheus."""
-    return Response(exposition(call.engine), media_type="text/plain; version=0.0.4")
+    found = await asyncio.to_thread(exposition, call.engine)
+    return Response(found, media_type="text/plain; version=0.0.4")
 
 
-async def document(call: Call) -> Any:
+async def document(call: Call) -> Response:
     """Return the OpenAPI document."""
-    return openapi.document()
+    return Response(openapi.encoded(), media_type="application/json")
 
 
 HANDLERS: dict[str, Handler] = {
@@ -279,6 +289,7 @@ HANDLERS: dict[str, Handler] = {
     "stream": stream,
     "roll_back": roll_back,
     "privacy": privacy,
+    "stored": stored,
     "healthz": healthz,
     "readyz": readyz,
     "metrics": metrics,

@@ -19,6 +19,7 @@ from whitelie.service.door import EVERYBODY, Door, Service
 from whitelie.service.engine import unavailable
 from whitelie.service.log import failure
 from whitelie.service.operations import OPERATIONS, Operation
+from whitelie.service.pages import PAGES
 from whitelie.service.refusal import FAULT, Refusal
 from whitelie.service.store import Unavailable
 from whitelie.service.upkeep import keep_up
@@ -35,10 +36,11 @@ def build(service: Service) -> Door:
         Route(path, _endpoint(service, operations), methods=list(operations))
         for path, operations in by_path.items()
     ]
+    routes += [Route(path, page) for path, page in PAGES]
 
     @asynccontextmanager
     async def living(_: Starlette) -> AsyncIterator[None]:
-        await service.engine.refresh()
+        await service.engine.roster.refresh()
         upkeep = asyncio.create_task(keep_up(service.engine))
         yield
         service.engine.end_pauses()

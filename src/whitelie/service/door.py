@@ -14,6 +14,7 @@ from whitelie.service.http import Header, Receive, Scope, Send
 from whitelie.service.learner import Learner
 from whitelie.service.limits import Limits
 from whitelie.service.log import failure
+from whitelie.service.operations import DECIDERS
 from whitelie.service.refusal import FAULT, Refusal
 
 EXPERIMENTS = "/v1/experiments/"
@@ -69,8 +70,8 @@ class Door:
     async def _decisions(self, scope: Scope, receive: Receive, send: Send) -> None:
         engine = self._service.engine
         key = engine.roster.keyring.find(http.header(scope, b"authorization"), engine.minute)
-        if key.role == "reader":
-            raise Refusal("not_allowed", "a reader key cannot decide", "Authorization")
+        if key.role not in DECIDERS:
+            raise Refusal("not_allowed", f"a {key.role} key cannot decide", "Authorization")
         headers: Iterable[Header] = ()
         if origin := http.header(scope, b"origin"):
             if key.role == "publishable" and origin.decode("latin-1") not in key.origins:

@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from whitelie.service import wire
+from whitelie.service import registry, wire
 from whitelie.service.learner import Learner
 from whitelie.service.log import failure
 from whitelie.service.refusal import FAULT, Refusal
 from whitelie.service.roster import Roster
-from whitelie.service.store import Batch, Counts, Place, Report, Store, Unavailable
+from whitelie.service.store import Batch, Counts, Place, Report, Saved, Store, Unavailable
 from whitelie.service.token import Decision, Seal
 from whitelie.service.wire import Outcome
 from whitelie.service.writer import Answer, Writer
@@ -65,6 +65,7 @@ class Round:
     batch: Batch
     gathered: Gathered
     decided: list[tuple["asyncio.Future[Issued]", Issued]] = field(default_factory=list)
+    in_flight: dict[Place, int] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
 
@@ -103,12 +104,15 @@ class Engine:
         self._seal = Seal(self._known_secrets)
         self._gathered = Gathered()
         self._is_due = False
+        self._going = 0
+        self._minute = 0
         self._closing = asyncio.Event()
 
     @property
     def minute(self) -> int:
-        """The minute that it is now."""
-        return int(self.clock() // 60)
+        """The minute that it is now; if the clock is set back, time stands still for a while."""
+        self._minute = max(self._minute, int(self.clock() // 60))
+        return self._minute
 
     @property
     def is_closing(self) -> bool:
@@ -124,12 +128,11 @@ class Engine:
         """Let those who wait in `pause` go on: the service is about to end."""
         self._closing.set()
 
-    async def refresh(self) -> None:
-        """Take note of experiments, keys and secrets that anybody has changed."""
+    def take_secrets(self) -> None:
+        """Take note of secrets that were changed; those known stay if they cannot be read."""
         secrets = self._secrets()
         if secrets != self._known_secrets:
             self._known_secrets, self._seal = secrets, Seal(secrets)
-        await self.roster.refresh()
 
     async def close(self) -> None:
         """Commit all that was accepted, and give up the store."""
@@ -178,14 +181,15 @@ class Engine:
         if decision is None:
             return "invalid"
         learner = self.roster.numbered(decision.experiment)
-        if learner is None or decision.arm >= len(learner.issued):
+        if learner is None or learner.is_leaving or decision.arm >= len(learner.issued):
             return "invalid"
         if minute > decision.expiry or learner.is_rolled_back(decision.minute):
             return "expired"
         return "accepted"
 
     def _commit_soon(self) -> None:
-        if not self._is_due:
+        """Commit when requests have gathered for a moment, and the commit before is done."""
+        if not self._is_due and not self._going:
             self._is_due = True
             asyncio.get_running_loop().call_later(GATHER, self._commit)
 
@@ -198,12 +202,14 @@ class Engine:
         going = Round(Batch(reports=gathered.reports), gathered)
         try:
             self._choose_for_all(going)
+            going.in_flight = dict(going.batch.issued)
             committing = self.writer.begin(self.store.commit, going.batch)
         except Exception as error:  # nobody may be left waiting
             failure(error)
             self._give_up(going, FAULT)
         else:
-            committing.add_done_callback(lambda done: self._answer(going, done))
+            self._going += 1
+            committing.add_done_callback(lambda done: self._finish(going, done))
 
     def _choose_for_all(self, going: Round) -> None:
         together: dict[Learner, list[Ask]] = {}
@@ -240,14 +246,24 @@ class Engine:
             for sequence, arm in enumerate(arms, first)
         ]
 
-    def _answer(self, going: Round, done: "asyncio.Future[Sequence[bool]]") -> None:
-        """Answer everybody whose request was in a commit, and count it if it was done."""
+    def _finish(self, going: Round, done: "asyncio.Future[Sequence[bool]]") -> None:
+        """Answer everybody whose request was in a commit, and begin the next."""
+        self._going -= 1
         self.tally.commit_seconds += time.perf_counter() - going.started
-        if done.exception() is not None:
-            self._give_up(going, unavailable())
-            return
-        self._land(going.batch)
-        free = done.result()
+        try:
+            if isinstance(done.exception(), Unavailable):
+                self._give_up(going, unavailable())
+            else:
+                self._answer(going, done.result())
+        except Exception as error:  # nobody may be left waiting
+            failure(error)
+            self._give_up(going, FAULT)
+        if self._gathered.asks or self._gathered.reports:
+            self._commit_soon()
+
+    def _answer(self, going: Round, free: Sequence[bool]) -> None:
+        """Count what was committed, and tell those who asked for it."""
+        self._land(going)
         self._count(going.batch, free)
         for answer, decisions in going.decided:
             _settle(answer, decisions)
@@ -257,15 +273,16 @@ class Engine:
     def _give_up(self, going: Round, refused: Refusal) -> None:
         """Refuse everybody whose request was in a commit that was not done."""
         self.tally.failed_commits += 1
-        self._land(going.batch)
+        self._land(going)
         for ask in going.gathered.asks:
             _refuse(ask.answer, refused)
         for reporter in going.gathered.reporters:
             _refuse(reporter.answer, refused)
 
-    def _land(self, batch: Batch) -> None:
+    def _land(self, going: Round) -> None:
         """Take note that decisions are no longer in flight."""
-        for place, count in batch.issued.items():
+        in_flight, going.in_flight = going.in_flight, {}
+        for place, count in in_flight.items():
             if learner := self.roster.numbered(place.experiment):
                 learner.in_flight[place.arm] -= count
 
@@ -284,6 +301,7 @@ class Engine:
             if learner := self.roster.numbered(experiment):
                 learner.answered[arm] += count
                 learner.ones[arm] += bit * count
+                learner.last_report = self.minute
 
     async def write(self, work: Callable[..., Answer], *arguments: Any) -> Answer:
         """Let the writer do other work, after all that has been accepted so far."""
@@ -294,20 +312,29 @@ class Engine:
             raise unavailable() from None
 
     async def delete(self, learner: Learner) -> None:
-        """Delete an experiment; then again, for what was on its way until tokens were refused."""
-        await self.write(self.store.delete, learner.number)
-        await self.refresh()
-        await self.write(self.store.delete, learner.number)
+        """Delete an experiment; nothing is asked of it or counted meanwhile."""
+        learner.is_leaving = True
+        try:
+            await self.write(self.store.delete, learner.number)
+        finally:
+            learner.is_leaving = False
+            await self.roster.refresh_if_possible()
 
     async def roll_back(self, learner: Learner, start: int, stop: int) -> Totals:
-        """Remove the counts of a span of minutes, and count anew from what is left."""
+        """Remove the counts of a span of minutes; its tokens are refused from now on."""
         number, before = learner.number, learner.experiment.expired_before(self.minute)
+        changed = learner.experiment.rolled_back_too(start, stop)
+        learner.leaving_span = start, stop
 
-        def work() -> tuple[Totals, Totals, Totals]:
-            removed = self.store.roll_back(number, start, stop)
-            return removed, self.store.totals(number), self.store.totals(number, before)
+        def work() -> tuple[Saved, Totals, Totals, Totals]:
+            saved, removed = registry.roll_back(self.store, learner.saved, changed, (start, stop))
+            return saved, removed, self.store.totals(number), self.store.totals(number, before)
 
-        removed, totals, closed = await self.write(work)
+        try:
+            saved, removed, totals, closed = await self.write(work)
+        finally:
+            learner.leaving_span = 0, 0
+        learner.define(saved)
         learner.restart(totals)
         learner.close(closed, before)
         return removed

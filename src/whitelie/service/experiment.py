@@ -15,12 +15,12 @@ import msgspec
 from whitelie.channel import RandomizedResponse
 from whitelie.errors import InvalidInput
 from whitelie.policy import Policy, policy_from_dict
-from whitelie.service import wire
+from whitelie.service import MOST_EPSILON, wire
 from whitelie.service.moment import minutes_in, time_of
 from whitelie.service.refusal import Refusal
 from whitelie.specification import policy_at
 
-WEEK = 7 * wire.DAY
+WEEK = 7 * wire.DAY_SECONDS
 CEILING_TOLERANCE = 1 + 1e-9
 
 
@@ -90,6 +90,16 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the first minute of issue that may still be answered, or has just expired."""
         return minute - self.lifetime - 1
 
+    def rolled_back_too(self, start: int, stop: int) -> "Experiment":
+        """Return the experiment with one more span of minutes that do not count."""
+        spans: list[tuple[int, int]] = []
+        for span in sorted((*self.rolled_back, (start, stop))):
+            if spans and span[0] <= spans[-1][1]:
+                spans[-1] = spans[-1][0], max(spans[-1][1], span[1])
+            else:
+                spans.append(span)
+        return msgspec.structs.replace(self, rolled_back=tuple(spans))
+
     def view(self, slug: str) -> wire.Experiment:
         """Return what the operator sees."""
         arms = [
@@ -115,7 +125,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 class Rules:
     """What the operator allows: no report may tell more than `most_epsilon`."""
 
-    most_epsilon: float = 8.0
+    most_epsilon: float = MOST_EPSILON
 
     def create(self, asked: wire.NewExperiment, minute: int, creation: str | None) -> Experiment:
         """Return the experiment that was asked for, or refuse it."""

@@ -6,8 +6,9 @@ within their rate.
 """
 
 import hashlib
+import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from whitelie.errors import InvalidInput
 from whitelie.service.refusal import Refusal
@@ -17,7 +18,8 @@ PREFIXES = {"admin": "ak_", "reader": "rk_", "publishable": "pk_"}
 """What the keys of each role begin with."""
 
 SHORTEST = 32
-DECISIONS_PER_MINUTE = 6000
+
+_ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 
 def new_key(role: str) -> str:
@@ -41,20 +43,22 @@ def admin_key(name: str, text: str) -> Key:
 def origin(text: str) -> str:
     """Return an origin as browsers send it, or refuse it.
 
-    >>> origin("https://Shop.example/")
-    'https://shop.example'
+    >>> origin("https://Shop.example:443/"), origin("http://localhost:8000")
+    ('https://shop.example', 'http://localhost:8000')
     """
-    from urllib.parse import urlsplit  # noqa: PLC0415
-
-    parts = urlsplit(text.rstrip("/").lower())
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or parts.query:
-        raise InvalidInput("origin", text, "an origin is like https://shop.example, without path")
-    return f"{parts.scheme}://{parts.netloc}"
+    found = _ORIGIN.fullmatch(text.rstrip("/").lower())
+    if found is None:
+        reason = "an origin is like https://shop.example: no path, no *, names in ASCII (punycode)"
+        raise InvalidInput("origin", text, reason)
+    scheme, host, port = found.groups(default="")
+    is_usual = port == {"http": ":80", "https": ":443"}[scheme]
+    return f"{scheme}://{host}" + ("" if is_usual else port)
 
 
 def create(store: Store, key: Key) -> str:
     """Keep a new key, of the name, role and limits given, and return its text."""
-    if any(known.name == key.name for known in _kept(store)):
+    kept = store.keys()
+    if any(known.name == key.name for known in kept):
         raise InvalidInput("name", key.name, "there is a key of this name; rotate or revoke it")
     if key.role not in PREFIXES:
         raise InvalidInput("role", key.role, f"choose one of {', '.join(PREFIXES)}")
@@ -85,27 +89,32 @@ def _save(store: Store, key: Key) -> str:
 
 def _named(store: Store, name: str) -> list[Key]:
     """Return the keys of a name, the current one last."""
-    found = [key for key in _kept(store) if key.name == name]
+    kept = store.keys()
+    found = [key for key in kept if key.name == name]
     if not found:
-        known = ", ".join(sorted({key.name for key in _kept(store)}))
+        known = ", ".join(sorted({key.name for key in kept}))
         raise InvalidInput("name", name, f"there is no such key; there are: {known}")
     return sorted(found, key=lambda key: key.expiry is None)
-
-
-def _kept(store: Store) -> Sequence[Key]:
-    return store.keys()
 
 
 class Keyring:
     """The keys that are good now, found by their text."""
 
-    def __init__(self, keys: Iterable[Key] = ()) -> None:
-        self.replace(keys)
+    def __init__(self) -> None:
+        self.replace(())
 
     def replace(self, keys: Iterable[Key]) -> None:
         """Take these keys instead of all others."""
         self._keys = {key.hash: key for key in keys}
         self.origins = frozenset(origin for key in self._keys.values() for origin in key.origins)
+
+    def has(self, authorization: bytes | None, minute: int) -> bool:
+        """Whether an Authorization header carries a key that is good."""
+        try:
+            self.find(authorization, minute)
+        except Refusal:
+            return False
+        return True
 
     def find(self, authorization: bytes | None, minute: int) -> Key:
         """Return the key that an Authorization header carries, or refuse the request."""

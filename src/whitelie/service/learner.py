@@ -23,7 +23,9 @@ class Learner:
     """Chooses arms of one experiment; committed counts are added to it.
 
     `closed_issued` and `closed_answered` are of decisions that have expired; decisions that are
-    chosen but not yet committed are in flight.
+    chosen but not yet committed are in flight. While it is being deleted it `is_leaving`, and
+    while a span is being rolled back that is its `leaving_span`. `last_report` is the minute of the
+    latest report, if one came while this learner was at work.
     """
 
     issued: Array
@@ -39,6 +41,10 @@ class Learner:
         self._random = np.random.default_rng(secrets.randbits(128))
         self._key = np.uint64(secrets.randbits(64))
         self._decisions = 0
+        self.last_report: int | None = None
+        self.is_leaving = False
+        self.leaving_span = 0, 0
+        self.restarts = 0
         for name in COLUMNS:
             setattr(self, name, _zeros(0))
         self.define(saved)
@@ -62,6 +68,7 @@ class Learner:
             self.issued[arm], self.answered[arm], self.ones[arm] = totals.get(arm, NOTHING)
             self.closed_issued[arm] = self.closed_answered[arm] = 0
         self.closed_before = 0
+        self.restarts += 1
 
     def close(self, closed: Mapping[int, Counts], before: int) -> None:
         """Add decisions that have expired, which makes all that were issued before a minute."""
@@ -94,7 +101,8 @@ class Learner:
 
     def is_rolled_back(self, minute: int) -> bool:
         """Whether decisions of this minute no longer count."""
-        return any(start <= minute < stop for start, stop in self.experiment.rolled_back)
+        spans = (*self.experiment.rolled_back, self.leaving_span)
+        return any(start <= minute < stop for start, stop in spans)
 
     def _choosable(self, available: Iterable[str] | None) -> Array:
         if available is None:

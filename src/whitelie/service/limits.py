@@ -19,21 +19,21 @@ class Buckets:
     def __init__(self) -> None:
         self._levels: dict[int, tuple[float, float]] = {}
 
-    def take(self, name: int, count: int, per_minute: int, now: float) -> float:
-        """Take tokens and return 0, or take none and return for how many seconds to wait."""
+    def take(self, name: int, per_minute: int, now: float) -> float:
+        """Take a token and return 0, or take none and return for how many seconds to wait."""
         level, then = self._levels.pop(name, (float(per_minute), now))
         passed = max(now - then, 0.0)  # a clock may be set back
         level = min(level + passed * per_minute / 60, per_minute)
-        taken = level >= count
-        self._levels[name] = (level - count if taken else level), now
+        taken = level >= 1
+        self._levels[name] = (level - 1 if taken else level), now
         if len(self._levels) > MOST_BUCKETS:
             self._levels.pop(next(iter(self._levels)))  # the one that was used longest ago
-        return 0.0 if taken else (count - level) * 60 / max(per_minute, 1)
+        return 0.0 if taken else (1 - level) * 60 / max(per_minute, 1)
 
-    def give_back(self, name: int, count: int) -> None:
-        """Return tokens that were taken in vain."""
+    def give_back(self, name: int) -> None:
+        """Return a token that was taken in vain."""
         level, then = self._levels[name]
-        self._levels[name] = level + count, then
+        self._levels[name] = level + 1, then
 
     def __len__(self) -> int:
         return len(self._levels)
@@ -50,11 +50,11 @@ class Limits:
     def charge(self, key: Key, address: str, now: float) -> None:
         """Charge one decision, or refuse it: to the address first, then to the key."""
         name = hash(neighbourhood(address))
-        wait = self._addresses.take(name, 1, self._per_address, now)
+        wait = self._addresses.take(name, self._per_address, now)
         if not wait:
-            wait = self._keys.take(hash(key.hash), 1, key.decisions_per_minute, now)
+            wait = self._keys.take(hash(key.hash), key.decisions_per_minute, now)
             if wait:
-                self._addresses.give_back(name, 1)
+                self._addresses.give_back(name)
         if wait:
             raise Refusal(
                 "too_many_decisions",

@@ -24,7 +24,7 @@ class Lines(logging.Formatter):
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": record.msg if record.name == _LOGGER.name else "uvicorn",
+            "event": record.msg if record.name == _LOGGER.name else record.name,
         }
         if record.name == _LOGGER.name:
             line |= getattr(record, "facts", {})
@@ -51,9 +51,6 @@ def start(stream: Any = None) -> None:
     """Write the log to stderr."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(Lines())
-    for name in (_LOGGER.name, "uvicorn", "uvicorn.error"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.propagate = False
+    logging.captureWarnings(True)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     _LOGGER.setLevel(logging.INFO)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)

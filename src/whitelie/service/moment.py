@@ -3,6 +3,9 @@
 import time
 from datetime import UTC, datetime
 
+HOUR = 60
+DAY = 24 * HOUR
+
 
 def minute_of(moment: datetime) -> int:
     """Return the minute that a moment lies in.

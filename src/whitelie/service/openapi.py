@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document, made from the operations and the wire types."""
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -11,6 +12,12 @@ from whitelie.service.refusal import STATUS, Error
 
 REFERENCE = "#/components/schemas/{name}"
 KEY = {"key": {"type": "http", "scheme": "bearer"}}
+
+
+@cache
+def encoded() -> bytes:
+    """Return the document as JSON."""
+    return msgspec.json.encode(document())
 
 
 def document() -> dict[str, Any]:

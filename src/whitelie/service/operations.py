@@ -185,6 +185,15 @@ OPERATIONS = (
         answer=wire.Privacy,
     ),
     Operation(
+        name="stored",
+        method="GET",
+        path="/v1/stored",
+        summary="How many rows each table of the store has.",
+        roles=READERS,
+        answer=wire.Stored,
+        refusals=("store_unavailable",),
+    ),
+    Operation(
         name="healthz",
         method="GET",
         path="/healthz",

@@ -1,13 +1,13 @@
 """Experiments in a store: created once per request, under a slug of their own, and changed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 
 import msgspec
 
 from whitelie.service.experiment import Experiment, slug_of
 from whitelie.service.refusal import Refusal
-from whitelie.service.store import Saved, Store
+from whitelie.service.store import Counts, Saved, Store
 
 
 def definition_of(saved: Saved) -> Experiment:
@@ -18,9 +18,9 @@ def definition_of(saved: Saved) -> Experiment:
 def create(store: Store, experiment: Experiment) -> tuple[Saved, bool]:
     """Keep a new experiment; return it, or the one of the same request, and whether it is new."""
     definition = msgspec.json.encode(experiment).decode()
+    if (known := _created_before(store, experiment.creation)) is not None:
+        return known, False
     for slug in _slugs(experiment.name):
-        if (known := _created_before(store, experiment.creation)) is not None:
-            return known, False
         if (saved := store.save(slug, definition)) is not None:
             return saved, True
     raise AssertionError("slugs never end")
@@ -30,9 +30,23 @@ def change(store: Store, saved: Saved, experiment: Experiment) -> Saved:
     """Keep an experiment that has been changed from what was saved."""
     changed = store.change(saved, msgspec.json.encode(experiment).decode())
     if changed is None:
-        message = "somebody else has changed it; look and try again"
-        raise Refusal("changed_meanwhile", message, "id")
+        raise _changed_meanwhile()
     return changed
+
+
+def roll_back(
+    store: Store, saved: Saved, experiment: Experiment, span: tuple[int, int]
+) -> tuple[Saved, Mapping[int, Counts]]:
+    """Keep an experiment with a span rolled back and remove the span's counts; return both."""
+    definition = msgspec.json.encode(experiment).decode()
+    removed = store.roll_back(saved.number, *span, (saved, definition))
+    if removed is None:
+        raise _changed_meanwhile()
+    return saved._replace(definition=definition), removed
+
+
+def _changed_meanwhile() -> Refusal:
+    return Refusal("changed_meanwhile", "somebody else has changed it; look and try again", "id")
 
 
 def _slugs(name: str) -> Iterator[str]:

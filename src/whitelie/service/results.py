@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterator
 from csv import QUOTE_NONNUMERIC, writer
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 import numpy as np
@@ -67,7 +68,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     `converged` says whether one active arm is told from all others, or None where the counts
     cannot say: without reports, with fewer than two active arms, or with reports that the declared
-    channel cannot have produced.
+    channel cannot have produced. `last_report` is the minute in which the latest report came since
+    the service started; it is not stored.
     """
 
     experiment: str
@@ -78,6 +80,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     converged: bool | None
     alarms: list[Alarm]
+    last_report: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,7 +129,14 @@ class Standing:
         return [int(k) for k in np.flatnonzero(~self.retired)]
 
 
-def results_of(standing: Standing, *, experiment: str, name: str, status: str) -> Results:
+def results_of(
+    standing: Standing,
+    *,
+    experiment: str,
+    name: str,
+    status: str,
+    last_report: datetime | None = None,
+) -> Results:
     """Return what the counts say; status is "running", "paused" or "stopped"."""
     arms = _table(standing)
     converged = is_converged(standing)
@@ -140,6 +150,7 @@ def results_of(standing: Standing, *, experiment: str, name: str, status: str) -
         sentence=_warning(raised) + STATUS_WORDS.get(status, "") + _state(arms, converged, status),
         converged=converged,
         alarms=raised,
+        last_report=last_report,
     )
 
 
@@ -169,9 +180,8 @@ def _table(standing: Standing) -> list[ArmResult]:
 def is_converged(standing: Standing, alpha: float = ALPHA) -> bool | None:
     """Whether one active arm's interval lies above all others', each at level alpha/K.
 
-    K counts retired arms too, since arms are retired after looking at the intervals.
-
-    So the truth is that this arm is best, except with probability alpha, however often one looks.
+    Then this arm is best, except with probability alpha, however often one looks. K counts retired
+    arms too, since arms are retired after looking at the intervals.
     """
     active = standing.active
     if len(active) < 2 or not standing.answered[active].sum():
@@ -236,7 +246,7 @@ def _unequal_redeeming(standing: Standing) -> Iterator[Alarm]:
         return
     closed = standing.closed_issued[active]
     answered = np.minimum(standing.closed_answered[active], closed)
-    level = REDEEM_ALPHA / len(active)
+    level = REDEEM_ALPHA / len(standing.keys)
     intervals = np.array(
         [feedback_interval(int(n), int(s), level) for n, s in zip(closed, answered, strict=True)]
     )

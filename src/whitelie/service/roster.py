@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 
 from whitelie.service.keys import Keyring
 from whitelie.service.learner import Learner
 from whitelie.service.refusal import Refusal
-from whitelie.service.store import Saved, Store
+from whitelie.service.store import Saved, Store, Unavailable
 
 
 class Roster:
@@ -28,10 +29,10 @@ class Roster:
 
     def find(self, slug: str) -> Learner:
         """Return the experiment of this id, or refuse the request."""
-        try:
-            return self._by_slug[slug]
-        except KeyError:
-            raise Refusal("unknown_experiment", "there is no experiment of this id", "id") from None
+        learner = self._by_slug.get(slug)
+        if learner is None or learner.is_leaving:
+            raise Refusal("unknown_experiment", "there is no experiment of this id", "id")
+        return learner
 
     def numbered(self, number: int) -> Learner | None:
         """Return the experiment of this number, if there is one."""
@@ -52,6 +53,11 @@ class Roster:
                 if learner.number not in there:
                     del self._by_slug[learner.slug], self._by_number[learner.number]
             self._generation = generation
+
+    async def refresh_if_possible(self) -> None:
+        """Read anew now what was changed; if the store fails meanwhile, upkeep does so later."""
+        with suppress(Unavailable):
+            await self.refresh()
 
     async def _take(self, saved: Saved) -> None:
         learner = self._by_number.get(saved.number)

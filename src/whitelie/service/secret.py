@@ -48,9 +48,8 @@ def write_private(file: Path, text: str) -> None:
     beside = file.with_name(f"{file.name}.new")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as written:
-        if file.exists():
-            owner = file.stat()
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        if file.exists() and file.stat().st_uid != os.geteuid():
+            os.fchown(descriptor, file.stat().st_uid, file.stat().st_gid)
         written.write(text)
         written.flush()
         os.fsync(descriptor)

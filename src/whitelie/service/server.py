@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from socket import AF_INET, AF_INET6, create_server, socket
 
+import msgspec
 import uvicorn
 
 from whitelie.errors import WhitelieError
-from whitelie.service import log
+from whitelie.service import MOST_EPSILON, PER_ADDRESS, log, wire
 from whitelie.service.app import build
 from whitelie.service.cork import CorkedProtocol
 from whitelie.service.door import Service
 from whitelie.service.engine import Engine
 from whitelie.service.experiment import Rules
 from whitelie.service.keys import admin_key, hash_of, new_key
+from whitelie.service.learner import Learner
 from whitelie.service.limits import Limits
 from whitelie.service.secret import (
     file_beside,
@@ -26,9 +28,9 @@ from whitelie.service.secret import (
     token_secrets,
     write_private,
 )
-from whitelie.service.store import Key, Store
+from whitelie.service.standing import results_now, standing_of
+from whitelie.service.store import Key, Saved, Store
 from whitelie.service.store.sqlite import SQLiteStore
-from whitelie.service.watch import warm_up
 
 GRACE = 10
 """Seconds that requests have to finish when the service ends."""
@@ -49,8 +51,8 @@ class Settings:
 
     host: str = "127.0.0.1"
     port: int = 8000
-    most_epsilon: float = 8.0
-    per_address: int = 120
+    most_epsilon: float = MOST_EPSILON
+    per_address: int = PER_ADDRESS
     trusted_proxies: str = "127.0.0.1"
 
 
@@ -115,6 +117,19 @@ def _listen(host: str, port: int) -> socket:
     except OSError as error:
         reason = f"cannot listen on {host}:{port}: {error.strerror}; give another --host or --port"
         raise WhitelieError(reason) from None
+
+
+def warm_up() -> None:
+    """Compile, or load from the cache, all that requests need, before the first one comes."""
+    arms = [wire.NewArm(key="a"), wire.NewArm(key="b")]
+    for policy in ("TS-CF", "kl-UCB-CF"):
+        asked = wire.NewExperiment(
+            name="-", arms=arms, epsilon=1.0, window=0, spread=0, policy=policy
+        )
+        definition = msgspec.json.encode(Rules().create(asked, 0, None)).decode()
+        learner = Learner(Saved(0, "-", definition), {})
+        learner.choose(1)
+        results_now(standing_of(learner, {}), learner)
 
 
 def _make_first_key(store: Store, file: Path) -> None:

@@ -6,18 +6,17 @@ from whitelie.service.engine import Engine
 from whitelie.service.experiment import Experiment
 from whitelie.service.learner import Learner
 from whitelie.service.log import failure
+from whitelie.service.moment import DAY, HOUR
+from whitelie.service.refusal import Refusal
 from whitelie.service.store import Unavailable
-
-HOUR = 60
-DAY = 24 * HOUR
 
 
 async def keep_up(engine: Engine) -> None:
     """Look for changes every second, let tokens expire every minute, join old minutes hourly."""
-    last, trouble = -1, ""
+    last, said = -1, ""
     while not engine.is_closing:
         try:
-            await engine.refresh()
+            await engine.roster.refresh()
             if not engine.writer.is_available:
                 await engine.writer.probe()
             minute = engine.minute
@@ -26,29 +25,35 @@ async def keep_up(engine: Engine) -> None:
                 if minute // HOUR != last // HOUR:
                     await join_old_minutes(engine)
                 last = minute
-            trouble = ""
-        except Unavailable:
+            engine.take_secrets()
+            said = ""
+        except (Unavailable, Refusal):
             pass  # the writer has logged it
         except Exception as error:  # whatever it is, upkeep must go on
-            if repr(error) != trouble:
+            if repr(error) != said:
                 failure(error)
-            trouble = repr(error)
+            said = repr(error)
         await engine.pause(1)
 
 
 async def expire(engine: Engine) -> None:
-    """Count decisions as missing once they can no longer be answered, and forget their bits."""
+    """Count decisions as missing once they can no longer be answered, and forget their bits.
+
+    The bits stay for another day, lest a clock that is set back makes their tokens good again.
+    """
     for learner in engine.roster:
         await close_expired(engine, learner)
-    await engine.writer.begin(engine.store.forget_spent, engine.minute)
+    await engine.write(engine.store.forget_spent, engine.minute - DAY)
 
 
 async def close_expired(engine: Engine, learner: Learner) -> None:
     """Take note of decisions whose minute of issue has expired since last time."""
     before = learner.experiment.expired_before(engine.minute)
-    since = learner.closed_before
+    since, restarts = learner.closed_before, learner.restarts
+    if before <= since:
+        return
     found = await asyncio.to_thread(engine.store.history, learner.number, since, before, before)
-    if learner.closed_before == since:  # and no rollback came between
+    if learner.restarts == restarts:  # no rollback came between
         learner.close({arm: counts for (_, arm), counts in found.items()}, before)
 
 
@@ -56,7 +61,7 @@ async def join_old_minutes(engine: Engine) -> None:
     """Join minutes into days once they are older than the experiment keeps them."""
     for learner in engine.roster:
         before = joined_before(learner.experiment, engine.minute)
-        await engine.writer.begin(engine.store.fold, learner.number, before, DAY)
+        await engine.write(engine.store.fold, learner.number, before, DAY)
 
 
 def joined_before(experiment: Experiment, minute: int) -> int:

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-DAY = 24 * 60 * 60
+from whitelie.service import moment
+
+DAY_SECONDS = 24 * 60 * 60
 MOST_ARMS = 1000
 MOST_ITEMS = 1000
 LARGEST_PAYLOAD = 4096
@@ -21,7 +23,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
 ArmKey = Annotated[str, Meta(min_length=1, max_length=64, pattern=PRINTABLE)]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Epsilon = Annotated[float, Meta(gt=0)]
-Wait = Annotated[int, Meta(ge=0, le=30 * DAY)]
+Wait = Annotated[int, Meta(ge=0, le=30 * DAY_SECONDS)]
 Time = Annotated[datetime, Meta(tz=True)]
 
 
@@ -62,7 +64,11 @@ class NewExperiment(Request):
     feedback_ttl: (
         Annotated[
             int,
-            Meta(ge=60, le=90 * DAY, description="How long after a decision its report counts."),
+            Meta(
+                ge=60,
+                le=90 * DAY_SECONDS,
+                description="How long after a decision its report counts.",
+            ),
         ]
         | None
     ) = None
@@ -71,8 +77,12 @@ class NewExperiment(Request):
     ] = 0.0
     retention: Annotated[
         int,
-        Meta(ge=DAY, le=3650 * DAY, description="After this, minutes are joined into days."),
-    ] = 90 * DAY
+        Meta(
+            ge=DAY_SECONDS,
+            le=3650 * DAY_SECONDS,
+            description="After this, minutes are joined into days.",
+        ),
+    ] = 90 * DAY_SECONDS
 
 
 class Change(Request):
@@ -110,12 +120,12 @@ class Span(Request, rename={"start": "from", "stop": "to"}):
     stop: Time
 
 
-class Period(msgspec.Struct, rename={"start": "from", "stop": "to"}):
+class Period(Request, rename={"start": "from", "stop": "to"}):
     """What to show of the history: by default all of it, in at most 1,000 buckets."""
 
     start: Time | None = None
     stop: Time | None = None
-    minutes: Annotated[int, Meta(ge=1, le=DAY)] | None = None
+    minutes: Annotated[int, Meta(ge=1, le=moment.DAY)] | None = None
 
 
 class Mechanism(msgspec.Struct, frozen=True):
@@ -217,7 +227,7 @@ class Removed(msgspec.Struct):
     arms: list[ArmCounts]
 
 
-class Channel(msgspec.Struct, order=True, frozen=True):
+class Channel(msgspec.Struct, frozen=True):
     """The probabilities of a coin, and its exact epsilon per report."""
 
     p00: float
@@ -244,7 +254,13 @@ class Privacy(msgspec.Struct):
     hash: str = ""
 
 
+class Stored(msgspec.Struct):
+    """How many rows each table of the store has."""
+
+    tables: dict[str, int]
+
+
 class Health(msgspec.Struct):
     """Whether the service lives, or is ready."""
 
-    status: Literal["ok", "unavailable"]
+    status: Literal["ok"]

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from whitelie.service.log import event, failure
+from whitelie.service.refusal import Refusal
 from whitelie.service.store import Store, Unavailable
 
 Answer = TypeVar("Answer")
@@ -39,6 +40,8 @@ class Writer:
         self._thread.shutdown()
 
     def _notice(self, done: "asyncio.Future[Any]") -> None:
+        if done.cancelled():
+            return
         error = done.exception()
         if isinstance(error, Unavailable):
             if self.is_available:
@@ -48,5 +51,5 @@ class Writer:
             if not self.is_available:
                 event("store_available")
             self.is_available = True
-        elif not isinstance(error, ValueError):  # a refusal is an answer
+        elif not isinstance(error, Refusal):  # which is an answer
             failure(error)

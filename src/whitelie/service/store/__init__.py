@@ -114,8 +114,14 @@ class Store(Protocol):
         Minutes are joined in buckets of `width`, which begin at its multiples.
         """
 
-    def roll_back(self, experiment: int, start: int, stop: int) -> Mapping[int, Counts]:
-        """Remove the counts of the minutes start … stop − 1; return what was removed, by arm."""
+    def roll_back(
+        self, experiment: int, start: int, stop: int, change: tuple[Saved, str] | None = None
+    ) -> Mapping[int, Counts] | None:
+        """Remove the counts of the minutes start … stop − 1; return what was removed, by arm.
+
+        The arguments of a `change` may be given to be made with it; where that returns None, so
+        does this, and nothing is removed.
+        """
 
     def fold(self, experiment: int, before: int, width: int) -> None:
         """Join the minutes before a minute in buckets of `width`; all their sums stay.

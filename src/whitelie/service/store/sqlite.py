@@ -23,7 +23,7 @@ from whitelie.service.store import BLOCK, Batch, Counts, Key, Saved, Unavailable
 APPLICATION = int.from_bytes(b"whit")
 """Marks a SQLite file as ours."""
 
-WAIT = 5
+WAIT = 2
 """Seconds for which a lock of another process is waited for."""
 
 CACHED = 65_536
@@ -157,9 +157,17 @@ class SQLiteStore:
             rows = _rows(connection, _HISTORY, (experiment, start, stop, width))
         return {(minute, arm): Counts(*counts) for minute, arm, *counts in rows}
 
-    def roll_back(self, experiment: int, start: int, stop: int) -> Mapping[int, Counts]:
-        """Remove the counts of the minutes start … stop − 1; return what was removed, by arm."""
+    def roll_back(
+        self, experiment: int, start: int, stop: int, change: tuple[Saved, str] | None = None
+    ) -> Mapping[int, Counts] | None:
+        """Remove the counts of the minutes start … stop − 1; return what was removed, by arm.
+
+        The arguments of a `change` may be given to be made with it; where that returns None, so
+        does this, and nothing is removed.
+        """
         with self._transaction() as connection:
+            if change is not None and self.change(*change) is None:
+                return None
             removed = _totals(connection, experiment, start, stop)
             where = "experiment = ? AND minute >= ? AND minute < ?"
             connection.execute(f"DELETE FROM counts WHERE {where}", (experiment, start, stop))

@@ -1,0 +1,309 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { World, SERVER, SECOND, START, answer, drawing, never, settle } from "../testing/world.js";
+
+test("a decision is asked as the contract says, and nothing else is", async (t) => {
+  const world = new World(t);
+  const client = await world.client({ server: `${SERVER}/` });
+  const choice = await client.decide("head line/1");
+  assert.equal(choice.arm, "kind");
+  assert.deepEqual(choice.payload, { text: "Have a look" });
+  const [{ url, options }] = world.requests;
+  assert.equal(url, `${SERVER}/v1/experiments/head%20line%2F1/decisions`);
+  assert.equal(options.method, "POST");
+  assert.equal(options.body, "{}");
+  assert.equal(options.credentials, "omit");
+  assert.equal(options.referrerPolicy, "no-referrer");
+  assert.deepEqual(options.headers, { Authorization: "Bearer pk_test" });
+  assert.ok(!("keepalive" in options));
+  assert.equal(world.requests.length, 1);
+  assert.deepEqual(world.warnings, []);
+});
+
+test("both bits and the time are stored before the choice is returned", async (t) => {
+  const world = new World(t);
+  const client = await world.client({ words: drawing(1, 0, 0.5) });
+  await client.decide("headline");
+  const [[name]] = world.store.items;
+  assert.match([...world.store.items.keys()].join(), /whitelie\.report\.[0-9a-f]{24}(,|$)/);
+  assert.ok(name);
+  assert.deepEqual(world.store.reports, [
+    {
+      server: SERVER,
+      experiment: "headline",
+      arm: "kind",
+      token: "token 1",
+      bits: [1, 0],
+      bit: 1,
+      decided: START,
+      until: START + 60 * SECOND,
+      due: START + 90 * SECOND,
+      expires: START + 7 * 86_400 * SECOND,
+    },
+  ]);
+});
+
+test("the platform's generator draws bits, times and names", async (t) => {
+  const world = new World(t);
+  world.coin = { p00: 0.9, p11: 0.6, window: 0, spread: 100 };
+  const client = await world.client({ maxEpsilon: 2, cap: { epsilon: Infinity } });
+  const count = 3000;
+  for (let i = 0; i < count; i += 1) await client.decide("headline");
+  const { reports } = world.store;
+  assert.equal(reports.length, count);
+  const mean = (value) => reports.reduce((sum, report) => sum + value(report), 0) / count;
+  const near = (found, expected, deviation) =>
+    assert.ok(Math.abs(found - expected) < (5 * deviation) / Math.sqrt(count), `${found}, not ${expected}`);
+  near(mean(({ bits }) => bits[0]), 0.1, 0.3);
+  near(mean(({ bits }) => bits[1]), 0.6, 0.49);
+  near(mean(({ due }) => due - START), 50 * SECOND, 29 * SECOND);
+  near(mean(({ bits: [zero, one] }) => zero * one), 0.06, 0.24);
+});
+
+const FALLBACK = { arm: "plain", payload: "Buy now" };
+
+async function assertFallback(world, client, pattern) {
+  const choice = await client.decide("headline", { fallback: FALLBACK });
+  assert.equal(choice.arm, "plain");
+  assert.equal(choice.payload, "Buy now");
+  choice.reward(1);
+  const bare = await client.decide("headline", { sticky: true });
+  assert.equal(bare.arm, null);
+  assert.equal(bare.payload, null);
+  assert.equal(world.store.items.size, 0);
+  assert.equal(world.warnings.length, 1, world.warnings.join("\n"));
+  assert.match(world.warnings[0], /^whitelie: no decision, check server, key and experiment: /);
+  assert.match(world.warnings[0], pattern);
+  await world.pass(1000 * SECOND);
+  assert.equal(world.reports.length, 0);
+}
+
+test("an error shows the fallback", async (t) => {
+  for (const status of [400, 401, 403, 404, 409, 429, 500, 503, 204, 201]) {
+    const world = new World(t);
+    world.onDecide = () => (status === 204 ? new Response(null, { status }) : answer({ error: {} }, status));
+    await assertFallback(world, await world.client(), new RegExp(`status ${status}`));
+  }
+});
+
+test("no network shows the fallback", async (t) => {
+  const world = new World(t);
+  world.onDecide = () => Promise.reject(new TypeError("Failed to fetch"));
+  await assertFallback(world, await world.client(), /Failed to fetch/);
+});
+
+test("a platform that throws shows the fallback", async (t) => {
+  const world = new World(t);
+  const fetch = () => {
+    throw new Error("forbidden");
+  };
+  await assertFallback(world, await world.client({ testing: { fetch } }), /forbidden/);
+});
+
+test("no answer in time shows the fallback, and a late answer is not kept", async (t) => {
+  const world = new World(t);
+  world.onDecide = never;
+  const client = await world.client({ timeout: 250 });
+  const asked = client.decide("headline", { fallback: FALLBACK });
+  await world.pass(249);
+  assert.equal(world.warnings.length, 0);
+  await world.pass(1);
+  assert.equal((await asked).arm, "plain");
+  assert.match(world.warnings[0], /no answer in time/);
+  assert.ok(world.requests[0].options.signal.aborted);
+  assert.equal(world.store.items.size, 0);
+});
+
+test("a body that does not end is no answer", async (t) => {
+  const world = new World(t);
+  world.onDecide = ({ options }) => {
+    const body = new ReadableStream({
+      start(stream) {
+        options.signal.addEventListener("abort", () => stream.error(options.signal.reason));
+      },
+    });
+    return new Response(body);
+  };
+  const client = await world.client();
+  const asked = client.decide("headline", { fallback: FALLBACK });
+  await world.pass(1000);
+  assert.equal((await asked).arm, "plain");
+});
+
+test("the timer of an answered question is gone", async (t) => {
+  const world = new World(t);
+  const client = await world.client({ consent: false });
+  await client.decide("headline");
+  assert.equal(world.timers.length, 0);
+});
+
+const BAD = {
+  html: "<!doctype html><h1>Sign in to the hotel's network</h1>",
+  empty: "",
+  null: "null",
+  list: "[]",
+  "no decisions": { decisions: [] },
+  "decisions of another kind": { decisions: "a" },
+  "a decision of another kind": { decisions: [7] },
+};
+const WRONG = {
+  arm: [undefined, null, 7, "", {}],
+  token: [undefined, null, 7, "", {}, ["t"]],
+  mechanism: [undefined, null, "fair", []],
+  expires_in: [undefined, null, "7", {}],
+};
+const WRONG_COIN = {
+  p00: [undefined, null, "0.7", -0.1, 1.1, {}, true],
+  p11: [undefined, null, "0.7", -1e-9, 2, []],
+  window: [undefined, null, "60", -1, 0.5, 30 * 86_400 + 1, 1e300],
+  spread: [undefined, null, "60", -60, 1.5, 30 * 86_400 + 1, Number.MAX_SAFE_INTEGER],
+};
+
+test("an answer that is not understood shows the fallback", async (t) => {
+  const bodies = Object.entries(BAD);
+  for (const [field, values] of Object.entries(WRONG)) {
+    for (const value of values) bodies.push([`${field}: ${value}`, (good) => ({ ...good, [field]: value })]);
+  }
+  for (const [field, values] of Object.entries(WRONG_COIN)) {
+    for (const value of values) {
+      const spoil = (good) => ({ ...good, mechanism: { ...good.mechanism, [field]: value } });
+      bodies.push([`${field}: ${value}`, spoil]);
+    }
+  }
+  for (const text of ["NaN", "1e999", "-1e999"]) {
+    for (const field of ["p00", "window", "spread", "expires_in"]) {
+      bodies.push([`${field}: ${text}`, (good) => ({ ...good, [field]: 0, raw: [field, text] })]);
+    }
+  }
+  for (const [label, body] of bodies) {
+    await t.test(label, async (t) => {
+      const world = new World(t);
+      const spoilt = typeof body === "function" ? { decisions: [body(world.decision())] } : body;
+      const raw = spoilt?.decisions?.[0]?.raw;
+      let text = typeof spoilt === "string" ? spoilt : JSON.stringify(spoilt);
+      if (raw) text = text.replace(new RegExp(`"${raw[0]}":[^,}]+`, "g"), `"${raw[0]}":${raw[1]}`);
+      world.onDecide = () => answer(text);
+      await assertFallback(world, await world.client(), /./);
+    });
+  }
+});
+
+test("the edges of what is understood are kept", async (t) => {
+  const coins = [
+    { p00: 0.5, p11: 0.5, window: 0, spread: 30 },
+    { p00: 0.5, p11: 0.5, window: 30 * 86_400, spread: 30 * 86_400 },
+  ];
+  for (const coin of coins) {
+    const world = new World(t);
+    world.coin = coin;
+    const client = await world.client();
+    await client.decide("headline");
+    assert.equal(world.store.reports.length, 1);
+  }
+});
+
+test("a payload may be missing", async (t) => {
+  const world = new World(t);
+  world.onDecide = () => answer({ decisions: [{ ...world.decision(), payload: undefined }] });
+  const client = await world.client();
+  assert.equal((await client.decide("headline")).payload, null);
+});
+
+test("force asks and stores nothing", async (t) => {
+  const world = new World(t);
+  const client = await world.client();
+  const choice = await client.decide("headline", { force: "plain", sticky: true });
+  choice.reward(1);
+  assert.deepEqual([choice.arm, choice.payload], ["plain", null]);
+  assert.equal(world.requests.length, 0);
+  assert.equal(world.store.items.size, 0);
+  await client.decide("headline", { force: null });
+  assert.equal(world.requests.length, 1);
+});
+
+test("a sticky choice is one decision, one token, one report", async (t) => {
+  const world = new World(t);
+  const client = await world.client({ words: drawing(0, 1) });
+  const [first, second] = await Promise.all([
+    client.decide("headline", { sticky: true }),
+    client.decide("headline", { sticky: true }),
+  ]);
+  world.close();
+  const visit = await world.client();
+  const third = await visit.decide("headline", { sticky: true });
+  for (const choice of [first, second, third]) {
+    assert.deepEqual([choice.arm, choice.payload], ["kind", { text: "Have a look" }]);
+  }
+  assert.equal(world.questions.length, 1);
+  assert.equal(world.store.reports.length, 1);
+  assert.equal(world.store.reports[0].bit, 0);
+  third.reward(1);
+  assert.equal(world.store.reports[0].bit, 1);
+  await world.pass(120 * SECOND);
+  assert.deepEqual(world.reports.map(({ body }) => body), [{ token: "token 1", bit: 1 }]);
+  const later = await visit.decide("headline", { sticky: true });
+  later.reward(1);
+  await world.pass(120 * SECOND);
+  assert.equal(later.arm, "kind");
+  assert.equal(world.questions.length, 1);
+  assert.equal(world.reports.length, 1);
+});
+
+test("a sticky choice is stored as the contract says", async (t) => {
+  const world = new World(t);
+  const client = await world.client();
+  await client.decide("headline", { sticky: true });
+  const name = [...world.store.items.keys()].find((key) => key.startsWith("whitelie.report."));
+  const sticky = JSON.parse(world.store.getItem("whitelie.sticky.headline"));
+  assert.deepEqual(sticky, {
+    arm: "kind",
+    payload: { text: "Have a look" },
+    report: name.slice("whitelie.report.".length),
+  });
+});
+
+test("a sticky choice stays when its token was discarded", async (t) => {
+  const world = new World(t);
+  const client = await world.client({ maxEpsilon: 0.1 });
+  await client.decide("headline", { sticky: true });
+  await client.decide("headline", { sticky: true });
+  assert.equal(world.questions.length, 1);
+  assert.equal(world.store.reports.length, 0);
+});
+
+test("two tabs that ask at once agree on the sticky choice", async (t) => {
+  const world = new World(t);
+  const arms = ["plain", "kind"];
+  world.onDecide = () => answer({ decisions: [{ ...world.decision(), arm: arms.pop() }] });
+  const tabs = [await world.client(), await world.client()];
+  const choices = await Promise.all(tabs.map((tab) => tab.decide("headline", { sticky: true })));
+  assert.equal(choices[0].arm, choices[1].arm);
+  assert.equal(world.store.reports.length, 1);
+});
+
+test("a fallback does not stick", async (t) => {
+  const world = new World(t);
+  const good = world.onDecide;
+  world.onDecide = () => answer("", 503);
+  const client = await world.client();
+  const options = { sticky: true, fallback: FALLBACK };
+  assert.equal((await client.decide("headline", options)).arm, "plain");
+  world.onDecide = good;
+  assert.equal((await client.decide("headline", options)).arm, "kind");
+});
+
+test("nothing is thrown at a page that uses the client in a strange way", async (t) => {
+  const world = new World(t);
+  world.onDecide = () => answer("", 404);
+  const client = await world.client({ server: undefined, key: undefined });
+  for (const experiment of [undefined, null, 7, "\ud800", {}]) {
+    assert.equal((await client.decide(experiment)).arm, null);
+    assert.equal((await client.decide(experiment, null)).arm, null);
+    client.reward(experiment);
+  }
+  const choice = await client.decide("headline", { force: "plain" });
+  for (const outcome of [undefined, null, "1", {}, Symbol("1"), 1n, NaN]) choice.reward(outcome);
+  await client.flush();
+  await settle();
+});

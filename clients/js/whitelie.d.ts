@@ -1,0 +1,110 @@
+/** Where reports wait. `localStorage`, `sessionStorage` and objects like this one will do. */
+export interface Store {
+  getItem(name: string): string | null | undefined;
+  setItem(name: string, text: string): void;
+  removeItem(name: string): void;
+  /** All names; a `Storage` needs none. */
+  keys?(): Iterable<string>;
+}
+
+/** The most epsilon that reports may cost together in a period of so many days. */
+export interface Cap {
+  epsilon: number;
+  days: number;
+}
+
+/** For tests only: bits drawn from these words are NOT private. */
+export interface Testing {
+  /** So many 64-bit words: word0 and word1 for the bits; of word2 the upper half for the time. */
+  words?(count: number): Iterable<bigint>;
+  /** Milliseconds. */
+  now?(): number;
+  fetch?: typeof fetch;
+  setTimeout?(job: () => void, milliseconds: number): unknown;
+  clearTimeout?(timer: any): void;
+}
+
+export interface Options {
+  /** Address of the service. */
+  server: string;
+  /** Publishable key. */
+  key: string;
+  /** The largest epsilon per report; 1 by default. */
+  maxEpsilon?: number;
+  /** The least spread in seconds; 30 by default. */
+  minSpread?: number;
+  /** `{ epsilon: 10, days: 1 }` by default. */
+  cap?: Partial<Cap>;
+  /** Milliseconds to wait for a decision; 1000 by default. */
+  timeout?: number;
+  /** `localStorage` by default. */
+  store?: Store;
+  /** Whether anything may be stored, and hence reported: exactly `true` says yes. The default. */
+  consent?: boolean | (() => boolean);
+  /** A downgrade: a report leaves when its outcome is known, so that its time reveals the outcome. */
+  immediate?: boolean;
+  /** For tests only: replaces the clock, the network and the source of secrets. */
+  testing?: Testing;
+}
+
+export interface DecideOptions {
+  /** Keep the first choice on this device. */
+  sticky?: boolean;
+  /** An arm to show for testing; nothing is asked or reported. */
+  force?: string | null;
+  /** What to show when the service gives no answer. */
+  fallback?: { arm?: string | null; payload?: any };
+}
+
+export interface Choice {
+  arm: string | null;
+  payload: any;
+  /** Says that the outcome was 1. What comes after the window changes nothing, nor does a 0. */
+  reward(outcome: 0 | 1 | boolean): void;
+}
+
+export interface Client {
+  /** Resolves to what is to be shown; never rejects. */
+  decide(experiment: string, options?: DecideOptions): Promise<Choice>;
+  /** Says that the outcome of the latest decision of an experiment was 1, also after a reload. */
+  reward(experiment: string): void;
+  /** Sends what is due; never rejects. The client does so by itself. */
+  flush(): Promise<void>;
+  /** Erases all that is stored: pending reports, the ledger, sticky choices. */
+  forget(): void;
+}
+
+/** A client; what is due from former visits is sent at once. */
+export function createClient(options: Options): Client;
+
+/** Chances of a 1 in 2^-64ths: `zero` if the outcome is 0, `one` if it is 1. */
+export interface Thresholds {
+  zero: bigint;
+  one: bigint;
+}
+
+/** The coin that keeps an outcome 0 with probability p00, and an outcome 1 with p11. */
+export function thresholds(p00: number, p11: number): Thresholds;
+
+/** The largest |ln| of the ratios of chances: how far one report can move anybody's odds. */
+export function epsilon(coin: Thresholds): number;
+
+/** The noisy bits RR(0) and RR(1), from two secret 64-bit words. */
+export function flip(words: [bigint, bigint], coin: Thresholds): [0 | 1, 0 | 1];
+
+/** Milliseconds from decision to report, from a secret 32-bit word; the rest is in seconds. */
+export function delay(window: number, spread: number, word: number | bigint): number;
+
+/** What has been spent since the start of the period; `start` in milliseconds. */
+export interface Ledger {
+  start: number;
+  spent: number;
+}
+
+/** The ledger after a charge, and whether the cap allowed it. */
+export function charge(
+  ledger: Ledger | null,
+  cap: Cap,
+  at: number,
+  cost: number,
+): { kept: boolean; ledger: Ledger };

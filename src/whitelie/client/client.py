@@ -1,0 +1,366 @@
+"""The client: asks which arm to show, flips the outcome on the device, reports later."""
+
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Self
+from urllib.parse import quote
+
+from whitelie.channel.coin import RandomBits
+from whitelie.client.decision import Decision
+from whitelie.client.ledger import TOLERANCE, Cap, Ledger
+from whitelie.client.outbox import JSON, Outbox
+from whitelie.client.report import PREFIX, Report, new_id
+from whitelie.client.storage import STATE, Memory, Shelf, Storage
+from whitelie.client.transport import HTTP, Answer, Transport
+from whitelie.client.trouble import Trouble, WhitelieWarning
+from whitelie.errors import InvalidInput, real_number
+
+OURS = "whitelie."
+LEDGER = "whitelie.ledger"
+STICKY = "whitelie.sticky."
+LONGEST_SLEEP = 60.0
+"""Seconds after which the thread looks again: another process may have stored a report."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to show. `reward(1)` says that the outcome was 1; without it, it is 0."""
+
+    arm: str | None
+    payload: Any = None
+    _rewarded: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+
+    def reward(self, value: int = 1) -> None:
+        """Say the outcome. The first 1 within the window counts, all else changes nothing."""
+        if _is_one(value) and self._rewarded is not None:
+            self._rewarded()
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """Stands between a person and the service, and keeps the contract in clients/CONTRACT.md.
+
+    `max_epsilon` is the most that one report may reveal, `cap` what all together may in a period,
+    `min_spread` the least number of seconds over which report times are spread: a decision that
+    asks for more is shown, and not reported. `storage` keeps reports until they are sent; give a
+    `Folder` where the program may end before. `timeout` is in seconds. `consent` is True, or a
+    function that returns True; without it nothing is stored or reported.
+
+    With `immediate` a report leaves when its outcome is known: its time then reveals the outcome.
+
+    Reports leave by `flush`, or by themselves between `start` and `stop`, or in a `with` block.
+    Trouble of the network, the service or the disk is a `WhitelieWarning`, never an exception.
+    """
+
+    server: str | Transport
+    key: str = field(repr=False)
+    _: KW_ONLY
+    max_epsilon: float = 1.0
+    min_spread: float = 30.0
+    cap: Cap = field(default_factory=Cap)
+    storage: Storage = field(default_factory=Memory, repr=False)
+    timeout: float = 1.0
+    consent: bool | Callable[[], bool] = True
+    immediate: bool = False
+    clock: Callable[[], float] = field(default=time.time, repr=False)
+    random_bits_for_tests_only: RandomBits = field(default=secrets.randbits, repr=False)
+
+    _transport: Transport = field(init=False, repr=False)
+    _trouble: Trouble = field(init=False, repr=False)
+    _shelf: Shelf = field(init=False, repr=False)
+    _outbox: Outbox = field(init=False, repr=False)
+    _latest: dict[str, str | None] = field(init=False, repr=False)
+    _background: "_Background" = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._check()
+        transport = HTTP(self.server) if isinstance(self.server, str) else self.server
+        trouble = Trouble()
+        shelf = Shelf(self.storage, trouble)
+        outbox = Outbox(shelf, transport, trouble, self._now, self.timeout)
+        for name, part in {
+            "_transport": transport,
+            "_trouble": trouble,
+            "_shelf": shelf,
+            "_outbox": outbox,
+            "_latest": {},
+            "_background": _Background(outbox, self._now),
+        }.items():
+            object.__setattr__(self, name, part)
+        if self.immediate:
+            trouble.warn(
+                "immediate",
+                "reports leave at once, so that their time reveals the outcome; "
+                "do not use `immediate` where the outcome is to stay private",
+            )
+        if self.random_bits_for_tests_only is not secrets.randbits:
+            trouble.warn("randomness", "the bits are not secret: nothing is private in this test")
+
+    def decide(
+        self,
+        experiment: str,
+        *,
+        sticky: bool = False,
+        force: str | None = None,
+        fallback: Choice | None = None,
+    ) -> Choice:
+        """Return what to show; the fallback if the service gives no answer in time.
+
+        `sticky` returns the first choice of this device again. `force` shows an arm for a test:
+        nothing is asked or reported.
+        """
+        _check_text("experiment", experiment)
+        if fallback is not None and not isinstance(fallback, Choice):
+            raise InvalidInput("fallback", fallback, "give a Choice")
+        if force is not None:
+            _check_text("force", force)
+            return Choice(force)
+        if sticky and (kept := self._sticky(experiment)) is not None:
+            return kept
+        decision = self._ask(experiment)
+        if decision is None:
+            self._latest[experiment] = None
+            return Choice(None) if fallback is None else Choice(fallback.arm, fallback.payload)
+        return self._keep(experiment, decision, sticky)
+
+    def reward(self, experiment: str, value: int = 1) -> None:
+        """Say the outcome of the latest decision of an experiment, also of an earlier run."""
+        _check_text("experiment", experiment)
+        if not _is_one(value):
+            return
+        if experiment in self._latest:
+            key = self._latest[experiment]
+        else:
+            found = [
+                (report.decided, key)
+                for key, report in self._outbox.waiting()
+                if report.experiment == experiment
+            ]
+            key = max(found, default=(0, None))[1]
+        if key is not None:
+            self._reward(key)
+
+    def flush(self) -> int:
+        """Send the reports that are due and return how many are settled."""
+        return self._outbox.flush()
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next report may be sent, as the clock's seconds; None if none waits."""
+        due = self._outbox.next_due()
+        return None if due is None else due / 1000
+
+    def forget(self) -> None:
+        """Erase everything that this client has stored: pending reports, choices, the ledger."""
+        with self._shelf.lock(STATE):
+            self._latest.clear()
+            for key in self._shelf.keys_of(OURS):
+                self._shelf.remove(key)
+
+    def start(self) -> None:
+        """Send reports by themselves when they fall due, in a thread."""
+        self._background.start()
+
+    def stop(self) -> None:
+        """End the thread; what is not due yet stays in the storage."""
+        self._background.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _check(self) -> None:
+        if not isinstance(self.key, str) or not re.fullmatch("[!-~]+", self.key):
+            raise InvalidInput("key", "(not shown)", "give the text of a publishable key")
+        if not isinstance(self.cap, Cap):
+            raise InvalidInput("cap", self.cap, "give a Cap(epsilon, days)")
+        reason = "give a finite number above 0"
+        real_number("max_epsilon", self.max_epsilon, reason, least=5e-324, most=1e6)
+        real_number("timeout", self.timeout, reason, least=1e-3, most=1e6)
+        reason = "give a number of seconds"
+        real_number("min_spread", self.min_spread, reason, least=0, most=1e9)
+        if not isinstance(self.consent, bool) and not callable(self.consent):
+            raise InvalidInput("consent", self.consent, "give True, False, or a function")
+        if not isinstance(self.immediate, bool):
+            raise InvalidInput("immediate", self.immediate, "give True or False")
+
+    def _now(self) -> int:
+        return round(self.clock() * 1000)
+
+    def _ask(self, experiment: str) -> Decision | None:
+        path = f"/v1/experiments/{quote(experiment, safe='')}/decisions"
+        headers = JSON | {"Authorization": f"Bearer {self.key}"}
+        try:
+            answer = self._transport.post(path, b"{}", headers, self.timeout)
+        except Exception:  # a transport of the caller's own may raise anything
+            self._trouble.warn(
+                "no answer",
+                f"no decision from {self._transport.address} within {self.timeout:g} s, "
+                "so the fallback is shown; check that the service runs and can be reached",
+            )
+            return None
+        decision = Decision.from_answer(answer.body) if answer.status == 200 else None
+        if decision is None:
+            self._warn_refused(answer)
+        return decision
+
+    def _warn_refused(self, answer: Answer) -> None:
+        said = "something that is no decision"
+        if answer.status != 200:
+            said = f"{answer.status} {_code(answer.body)}".rstrip()
+        self._trouble.warn(
+            f"refused {said}",
+            f"{self._transport.address} answered {said}, so the fallback is shown; "
+            "docs/service.md lists what answers mean",
+        )
+
+    def _keep(self, experiment: str, decision: Decision, sticky: bool) -> Choice:
+        """Store the report on a decision, unless it is discarded, and return the choice."""
+        consent = self._has_consent()
+        within = consent and self._is_within_limits(decision)
+        with self._shelf.lock(STATE):
+            if sticky and (first := self._sticky(experiment)) is not None:
+                return first  # another process was quicker; this decision is never shown
+            now = self._now()
+            key = None
+            if within and self._charge(decision.mechanism.epsilon, now):
+                key = PREFIX + new_id(self.random_bits_for_tests_only)
+                self._shelf.set(key, self._report(experiment, decision, now).to_text())
+            if sticky and consent:
+                report = None if key is None else key.removeprefix(PREFIX)
+                kept = {"arm": decision.arm, "payload": decision.payload, "report": report}
+                self._shelf.set(STICKY + experiment, json.dumps(kept))
+            self._latest[experiment] = key
+        self._background.wake()
+        return self._choice(decision.arm, decision.payload, key)
+
+    def _report(self, experiment: str, decision: Decision, now: int) -> Report:
+        randbits = self.random_bits_for_tests_only
+        report = Report.draw(self._transport.address, experiment, decision, now, randbits)
+        return report.at_once(report.until) if self.immediate else report
+
+    def _has_consent(self) -> bool:
+        try:
+            given = self.consent() if callable(self.consent) else self.consent
+        except Exception as error:
+            self._trouble.warn(
+                "consent", f"`consent` raised {type(error).__name__}, which counts as no consent"
+            )
+            return False
+        return given is True  # a coroutine that nobody awaited is no consent
+
+    def _is_within_limits(self, decision: Decision) -> bool:
+        mechanism = decision.mechanism
+        if mechanism.epsilon > self.max_epsilon * TOLERANCE:
+            self._trouble.warn(
+                "epsilon",
+                f"a report would reveal epsilon = {mechanism.epsilon:.4g}, so none is sent; "
+                f"lower the experiment's epsilon or raise max_epsilon = {self.max_epsilon:g}",
+            )
+            return False
+        if mechanism.spread < self.min_spread:
+            self._trouble.warn(
+                "spread",
+                f"report times would be spread over {mechanism.spread} s only, so none is sent; "
+                f"raise the experiment's spread or lower min_spread = {self.min_spread:g}",
+            )
+            return False
+        return True
+
+    def _charge(self, epsilon: float, now: int) -> bool:
+        ledger = Ledger.from_text(self._shelf.get(LEDGER), now, self.cap)
+        kept, after = ledger.charged(epsilon, now, self.cap)
+        self._shelf.set(LEDGER, after.to_text())
+        return kept
+
+    def _sticky(self, experiment: str) -> Choice | None:
+        text = self._shelf.get(STICKY + experiment)
+        try:
+            kept = json.loads(text or "null")
+            arm, payload, report = str(kept["arm"]), kept["payload"], kept["report"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+        return self._choice(arm, payload, None if report is None else f"{PREFIX}{report}")
+
+    def _choice(self, arm: str, payload: Any, key: str | None) -> Choice:
+        return Choice(arm, payload, None if key is None else lambda: self._reward(key))
+
+    def _reward(self, key: str) -> None:
+        with self._shelf.lock(STATE):
+            report = self._outbox.read(key)
+            if report is None:
+                return
+            now = self._now()
+            rewarded = report.on_clock(now).rewarded(now)
+            if self.immediate:
+                rewarded = rewarded.at_once(now)
+            self._shelf.set(key, rewarded.to_text())
+        self._background.wake()
+
+
+class _Background:
+    """A thread that flushes an outbox whenever a report falls due."""
+
+    def __init__(self, outbox: Outbox, now: Callable[[], int]) -> None:
+        self._outbox = outbox
+        self._now = now
+        self._thread: threading.Thread | None = None
+        self._woken = threading.Event()
+        self._is_ending = False
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._is_ending = False
+            self._thread = threading.Thread(target=self._run, daemon=True, name="whitelie-reports")
+            self._thread.start()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._is_ending = True
+            self.wake()
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while not self._is_ending:
+            self._woken.clear()
+            try:
+                self._outbox.flush()
+                due = self._outbox.next_due()
+            except WhitelieWarning:  # a program that makes errors of warnings keeps its reports
+                due = None
+            pause = LONGEST_SLEEP if due is None else (due - self._now()) / 1000
+            if not self._is_ending:
+                self._woken.wait(min(max(pause, 0.0), LONGEST_SLEEP))
+
+
+def _is_one(value: int) -> bool:
+    """Return whether an outcome is 1; what is neither 0 nor 1 is refused, and not repeated."""
+    if not isinstance(value, int) or value not in (0, 1):
+        raise InvalidInput("reward", "(not shown)", "a reward is 0 or 1")
+    return value == 1
+
+
+def _check_text(field: str, value: Any) -> None:
+    if not isinstance(value, str) or not value.isprintable() or not value:
+        raise InvalidInput(field, value, "give a text that is not empty")
+
+
+def _code(body: bytes) -> str:
+    """Return the code of an error that the service sent."""
+    try:
+        code = json.loads(body)["error"]["code"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return code[:40] if isinstance(code, str) else ""

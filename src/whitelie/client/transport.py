@@ -1,0 +1,234 @@
+"""How requests reach the service: over HTTP, or into an application in this process."""
+
+import asyncio
+import http.client
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+from urllib.parse import unquote, urlsplit
+
+from whitelie.errors import InvalidInput
+
+LARGEST_ANSWER = 1 << 20
+PATIENCE = 10.0
+"""Seconds that an application in process has to start or to end."""
+
+Message = MutableMapping[str, Any]
+Application = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
+    Awaitable[None],
+]
+
+
+class NoAnswer(Exception):
+    """The service could not be asked, or did not answer in time."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A status, a body, and after how many seconds to try again, if that was said."""
+
+    status: int
+    body: bytes = b""
+    retry_after: int = 0
+
+
+class Transport(Protocol):
+    """Sends requests to one service, whose address names it in stored reports."""
+
+    address: str
+
+    def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
+        """Return the answer, or raise `NoAnswer` when `timeout` seconds have passed."""
+
+
+class HTTP:
+    """Requests over the network, each on a connection of its own; redirects are not followed.
+
+    >>> HTTP("https://shop.example/learn/").address
+    'https://shop.example/learn'
+    """
+
+    def __init__(self, address: str) -> None:
+        reason = "give an address such as https://decide.example"
+        if not isinstance(address, str):
+            raise InvalidInput("server", address, reason)
+        try:
+            parts = urlsplit(address)
+            self._port = parts.port
+        except ValueError:
+            raise InvalidInput("server", address, reason) from None
+        plain = not (parts.query or parts.fragment or parts.username or parts.password)
+        if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+            raise InvalidInput("server", address, reason)
+        self.address = address.rstrip("/")
+        self._host = parts.hostname
+        self._prefix = parts.path.rstrip("/")
+        self._is_secure = parts.scheme == "https"
+
+    def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
+        """Return the answer, or raise `NoAnswer` when `timeout` seconds have passed.
+
+        A thread asks, because a name that is looked up, or an answer that comes drop by drop,
+        would take longer than the timeout of a socket.
+        """
+        found: list[Answer] = []
+
+        def ask() -> None:
+            with suppress(OSError, ValueError, http.client.HTTPException):
+                found.append(self._ask(path, body, headers, timeout))
+
+        asking = threading.Thread(target=ask, daemon=True, name="whitelie-request")
+        asking.start()
+        asking.join(timeout)
+        if not found:
+            raise NoAnswer
+        return found[0]
+
+    def _ask(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
+        connection = self._connection(timeout)
+        try:
+            connection.request("POST", self._prefix + path, body, dict(headers))
+            answer = connection.getresponse()
+            content = answer.read(LARGEST_ANSWER)
+            return Answer(answer.status, content, _seconds(answer.getheader("Retry-After")))
+        finally:
+            connection.close()
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        if self._is_secure:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(
+                self._host, self._port, timeout=timeout, context=context
+            )
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+
+
+class InProcess:
+    """Requests to an ASGI application, on an event loop in a thread of its own, without a socket.
+
+    with InProcess(app) as server: client = Client(server, key)
+    """
+
+    def __init__(self, app: Application, address: str = "http://in-process.example") -> None:
+        self.address = address
+        self._app = app
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._life = _Life(app, self._loop)
+        self._life.tell("startup")
+
+    def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
+        """Return the answer, or raise `NoAnswer` when `timeout` seconds have passed."""
+        return self.request("POST", path, body, headers, timeout)
+
+    def request(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout: float
+    ) -> Answer:
+        """Return the answer to any request."""
+        call = _Call(_scope(method, path, headers), body)
+        asked = asyncio.run_coroutine_threadsafe(call.run(self._app), self._loop)
+        try:
+            return asked.result(timeout)
+        except (Exception, CancelledError) as error:
+            asked.cancel()
+            raise NoAnswer from error
+
+    def close(self) -> None:
+        """End the application and its loop."""
+        self._life.tell("shutdown")
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Life:
+    """Starts and ends an application as a server does; one that does not take part is left."""
+
+    def __init__(self, app: Application, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._to_app: asyncio.Queue[Message] = asyncio.Queue()
+        self._from_app: asyncio.Queue[Message] = asyncio.Queue()
+        self._living = asyncio.run_coroutine_threadsafe(self._live(app), loop)
+
+    async def _live(self, app: Application) -> None:
+        with suppress(Exception):  # so says an application that it knows no lifespan
+            await app({"type": "lifespan"}, self._to_app.get, self._from_app.put)
+        await self._from_app.put({"type": "ended"})
+
+    def tell(self, word: str) -> None:
+        """Tell it to start or to end, and wait until it has."""
+        asyncio.run_coroutine_threadsafe(self._tell(word), self._loop).result(PATIENCE)
+        if word == "shutdown":
+            self._living.result(PATIENCE)
+
+    async def _tell(self, word: str) -> None:
+        await self._to_app.put({"type": f"lifespan.{word}"})
+        said = await self._from_app.get()
+        if said["type"].endswith(".failed"):
+            raise RuntimeError(f"the application failed at {word}: {said.get('message', '')}")
+
+
+@dataclass
+class _Call:
+    """One request to an application, and what it answers."""
+
+    scope: Message
+    body: bytes
+    start: Message = field(default_factory=dict)
+    parts: list[bytes] = field(default_factory=list)
+    is_read: bool = False
+
+    async def run(self, app: Application) -> Answer:
+        await app(self.scope, self._receive, self._send)
+        headers = {bytes(name).lower(): bytes(value) for name, value in self.start["headers"]}
+        again = _seconds(headers.get(b"retry-after", b"").decode("latin-1"))
+        return Answer(self.start["status"], b"".join(self.parts), again)
+
+    async def _receive(self) -> Message:
+        if self.is_read:
+            return {"type": "http.disconnect"}
+        self.is_read = True
+        return {"type": "http.request", "body": self.body, "more_body": False}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.start = message
+        else:
+            self.parts.append(message.get("body", b""))
+
+
+def _scope(method: str, path: str, headers: Mapping[str, str]) -> Message:
+    raw = [
+        (name.lower().encode("latin-1"), text.encode("latin-1")) for name, text in headers.items()
+    ]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(path),
+        "raw_path": path.encode("ascii"),
+        "query_string": b"",
+        "root_path": "",
+        "headers": raw,
+        "client": ("127.0.0.1", 0),
+        "server": ("in-process.example", 80),
+    }
+
+
+def _seconds(text: str | None) -> int:
+    """Return what Retry-After says in seconds; a date counts as nothing."""
+    return int(text) if text and text.isdecimal() and len(text) < 10 else 0
