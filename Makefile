@@ -15,7 +15,7 @@ reproduce: $(READY)
 	$(RUN)whitelie reproduce
 
 test: lint chromium
-	$(RUN)pytest -rs
+	$(RUN)pytest -rs -n auto --dist worksteal
 
 test-long: $(READY)
 	$(RUN)pytest -m long

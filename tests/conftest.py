@@ -4,11 +4,16 @@ import pytest
 
 from browser import chromium
 from results import NOISY, TIMES, two_arms, walks
-from service import anyio_backend
 from whitelie import Problem
 from whitelie.result import Result
 
-__all__ = ["anyio_backend", "chromium", "found", "swept"]
+__all__ = ["chromium", "found", "swept"]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Tests that are marked `anyio` run on asyncio, as the service does."""
+    return "asyncio"
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from whitelie.service.app import build
 from whitelie.service.door import Door, Service
@@ -49,12 +48,6 @@ BUTTON: dict[str, Any] = {
     "spread": 60,
 }
 """An experiment to create."""
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Tests that are marked `anyio` run on asyncio, as the service does."""
-    return "asyncio"
 
 
 @dataclass

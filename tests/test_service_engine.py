@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from service import KEYS, SECRET, START, Clock, Line, Served, anyio_backend, serving
+from service import KEYS, SECRET, START, Clock, Line, Served, serving
 from whitelie.service import upkeep, watch, wire
 from whitelie.service.engine import Engine, Issued
 from whitelie.service.keys import hash_of
@@ -24,7 +24,6 @@ from whitelie.service.standing import results_now
 from whitelie.service.store import Batch, Counts, Unavailable
 from whitelie.service.store.sqlite import SQLiteStore
 
-__all__ = ["anyio_backend"]
 pytestmark = pytest.mark.anyio
 
 MINUTE = 60

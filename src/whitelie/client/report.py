@@ -1,7 +1,7 @@
 """A report that waits: both noisy bits are drawn, one of them will be sent."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from whitelie.channel.coin import RandomBits
@@ -76,7 +76,7 @@ class Report:
 
     def to_text(self) -> str:
         """Return it as JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps(vars(self))
 
     @classmethod
     def from_text(cls, text: str) -> Self | None:

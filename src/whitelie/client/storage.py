@@ -2,7 +2,6 @@
 
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from importlib import import_module
@@ -46,7 +45,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._locks = {name: threading.Lock() for name in (STATE, SENDING)}
 
     def get(self, key: str) -> str | None:
         """Return the text of a key, or None."""

@@ -1,0 +1,1146 @@
+"""The Python client keeps the contract in clients/CONTRACT.md, rule by rule."""
+
+import inspect
+import json
+import math
+import os
+import secrets
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whitelie.client
+from devices import (
+    FLIPS,
+    KEY,
+    LARGEST,
+    ONE,
+    SPREAD,
+    WEEK,
+    WINDOW,
+    Recorder,
+    Stub,
+    advance,
+    chosen,
+    decision,
+    operating,
+)
+from process import ADMIN_KEY, Server, until
+from service import Clock
+from whitelie import InvalidInput
+from whitelie.client import (
+    HTTP,
+    Answer,
+    Cap,
+    Choice,
+    Client,
+    Folder,
+    InProcess,
+    Memory,
+    NoAnswer,
+    WhitelieWarning,
+)
+from whitelie.client.report import Report
+
+pytestmark = pytest.mark.filterwarnings("ignore:whitelie. the bits are not secret")
+
+DAY = 24 * 60 * 60
+OUTCOMES = pytest.mark.parametrize("outcome", [0, 1])
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def stub(clock: Clock) -> Stub:
+    return Stub(clock)
+
+
+def client_of(stub: Stub, **changes: Any) -> Client:
+    return Client(stub, KEY, clock=stub.clock, **changes)
+
+
+def warned(match: str) -> Any:
+    return pytest.warns(WhitelieWarning, match=match)
+
+
+# One decision, one report ------------------------------------------------------------------------
+
+
+def test_public_names() -> None:
+    assert sorted(whitelie.client.__all__) == [
+        *("Answer", "Cap", "Choice", "Client", "Folder", "HTTP", "InProcess", "Memory"),
+        *("NoAnswer", "Storage", "Transport", "WhitelieWarning"),
+    ]
+    for name in whitelie.client.__all__:
+        assert getattr(whitelie.client, name) is not None
+
+
+def test_it_needs_the_standard_library_only() -> None:
+    code = "import sys, whitelie.client; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"numpy", "numba", "scipy", "msgspec", "starlette", "httpx"} & {*loaded}
+
+
+def test_randomness_is_secret_unless_a_test_says_otherwise(stub: Stub) -> None:
+    parameters = inspect.signature(Client).parameters
+    assert parameters["random_bits_for_tests_only"].default is secrets.randbits
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        client_of(stub)
+    with warned("not secret"):
+        client_of(stub, random_bits_for_tests_only=chosen())
+
+
+def test_a_round_with_the_real_service(tmp_path: Path) -> None:
+    with operating(tmp_path) as operator:
+        experiment = operator.create()
+        recorder = Recorder(operator.server, operator.clock)
+        client = Client(recorder, KEY, clock=operator.clock, timeout=60)
+        choice = client.decide(experiment)
+        assert (choice.arm, choice.payload) in [("green", {"colour": "#0a0"}), ("blue", None)]
+        choice.reward(1)
+        assert client.next_due is not None
+        assert WINDOW <= client.next_due - operator.clock() <= WINDOW + SPREAD
+        advance(client, operator.clock, client.next_due)
+        assert operator.counts(experiment)[:2] == (1, 1)
+        assert client.next_due is None
+        asked, report = recorder.requests
+        assert (asked.body, asked.headers["Authorization"]) == ({}, f"Bearer {KEY}")
+        assert set(report.body) == {"token", "bit"}
+        assert set(report.headers) == {"Content-Type"}, "a report carries no key"
+
+
+@OUTCOMES
+@pytest.mark.parametrize("flip", FLIPS)
+def test_the_report_is_the_bit_that_was_drawn(stub: Stub, flip: str, outcome: int) -> None:
+    words = FLIPS[flip]
+    client = client_of(stub, random_bits_for_tests_only=chosen(*words))
+    client.decide("button").reward(outcome)
+    advance(client, stub.clock, stub.clock() + WINDOW + SPREAD)
+    assert [report.body["bit"] for report in stub.reports] == [int(words[outcome] == 0)]
+
+
+@OUTCOMES
+def test_both_bits_and_the_time_are_stored_before_the_choice_is_returned(
+    stub: Stub, outcome: int
+) -> None:
+    storage = Memory()
+    draws = chosen(0, LARGEST, 2**31)
+    client = client_of(stub, storage=storage, random_bits_for_tests_only=draws)
+    choice = client.decide("button")
+    (key,) = [key for key in storage.keys() if "report" in key]  # noqa: SIM118
+    now = round(stub.clock() * 1000)
+    stored = json.loads(storage.get(key) or "")
+    assert stored == {
+        "server": stub.address,
+        "experiment": "button",
+        "arm": "green",
+        "token": "token 1",
+        "bits": [1, 0],
+        "bit": 1,
+        "decided": now,
+        "until": now + 1000 * WINDOW,
+        "due": now + 1000 * WINDOW + 500 * SPREAD,
+        "expires": now + 1000 * WEEK,
+    }
+    choice.reward(outcome)
+    after = json.loads(storage.get(key) or "")
+    assert after == stored | {"bit": 1 - outcome}
+
+
+@OUTCOMES
+def test_nothing_leaves_before_it_is_due(stub: Stub, outcome: int) -> None:
+    client = client_of(stub, random_bits_for_tests_only=chosen(time=2**31))
+    client.decide("button").reward(outcome)
+    start = stub.clock()
+    for passed in (0, 1, WINDOW - 1, WINDOW, WINDOW + SPREAD / 2 - 0.002):
+        stub.clock.now = start + passed
+        assert client.flush() == 0
+    assert not stub.reports
+    stub.clock.now = start + WINDOW + SPREAD / 2
+    assert client.flush() == 1
+    assert [report.at for report in stub.reports] == [stub.clock()]
+
+
+def test_a_reward_counts_once_and_within_the_window(stub: Stub) -> None:
+    draws = chosen(0, LARGEST)  # RR(0) = 1, RR(1) = 0
+    client = client_of(stub, random_bits_for_tests_only=draws, cap=Cap(100))
+    first, late, none, twice = [client.decide(name) for name in ("a", "b", "c", "d")]
+    twice.reward(1)
+    twice.reward(1)
+    twice.reward(0)
+    none.reward(0)
+    stub.clock.forward(WINDOW)
+    first.reward(True)
+    stub.clock.forward(0.001)
+    late.reward(1)
+    stub.clock.forward(SPREAD)
+    assert client.flush() == 4
+    bits = {report.body["token"]: report.body["bit"] for report in stub.reports}
+    assert bits == {"token 1": 0, "token 2": 1, "token 3": 1, "token 4": 0}
+    first.reward(1)  # after it was sent
+    assert client.next_due is None
+
+
+def test_a_reward_by_experiment_finds_the_latest_decision_after_a_restart(stub: Stub) -> None:
+    storage = Memory()
+    draws = {"storage": storage, "random_bits_for_tests_only": chosen(0, LARGEST)}
+    before = client_of(stub, **draws)
+    before.decide("button")
+    stub.clock.forward(1)
+    before.decide("button")
+    stub.clock.forward(1)
+    before.decide("other")
+    client_of(stub, **draws).reward("button")
+    client_of(stub, **draws).reward("unknown")
+    stub.clock.forward(WINDOW + SPREAD)
+    client_of(stub, **draws).flush()
+    bits = {report.body["token"]: report.body["bit"] for report in stub.reports}
+    assert bits == {"token 1": 1, "token 2": 0, "token 3": 1}
+
+
+def test_a_reward_of_a_decision_that_is_not_reported_goes_to_no_other(stub: Stub) -> None:
+    draws = chosen(0, LARGEST)
+    client = client_of(stub, random_bits_for_tests_only=draws, cap=Cap(1))
+    client.decide("button")
+    client.decide("button")  # beyond the cap
+    client.reward("button")
+    advance(client, stub.clock, stub.clock() + WINDOW + SPREAD)
+    assert [report.body["bit"] for report in stub.reports] == [1]
+
+
+def test_the_order_of_reports_is_that_of_their_times(stub: Stub) -> None:
+    client = client_of(stub, cap=Cap(100))
+    for _ in range(20):
+        client.decide("button").reward(1)
+    stub.clock.forward(WINDOW + SPREAD)
+    assert client.flush() == 20
+    tokens = [report.body["token"] for report in stub.reports]
+    assert sorted(tokens) != tokens, "else the order of decisions could be read off"
+
+
+# The device owns the limit -----------------------------------------------------------------------
+
+
+def test_a_coin_above_the_ceiling_is_shown_and_not_reported(stub: Stub) -> None:
+    client = client_of(stub)
+    stub.mechanism = {"p00": 0.75, "p11": 0.75}
+    with warned("epsilon = 1.099.*max_epsilon = 1"):
+        choice = client.decide("button")
+    assert choice == Choice("green", {"colour": "#0a0"})
+    client.decide("button").reward(1)  # warned once
+    assert client.next_due is None
+    assert len(stub.requests) == 2
+    stub.mechanism = {}
+    client.decide("button")
+    assert client.next_due is not None
+
+
+@pytest.mark.parametrize(
+    ("max_epsilon", "is_kept"),
+    [(ONE.epsilon, True), (1, True), (1 / (1 + 5e-10), True), (1 / (1 + 2e-9), False)],
+)
+def test_the_ceiling_has_a_tolerance(stub: Stub, max_epsilon: float, is_kept: bool) -> None:
+    client = client_of(stub, max_epsilon=max_epsilon)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        client.decide("button")
+    assert (client.next_due is not None) == is_kept
+
+
+@pytest.mark.parametrize("coin", [(1.0, 1.0), (0.0, 0.0), (1.0, 0.5), (0.5, 1.0)])
+def test_a_coin_that_can_prove_the_truth_is_never_used(
+    stub: Stub, coin: tuple[float, float]
+) -> None:
+    client = client_of(stub, max_epsilon=1e6)
+    stub.mechanism = {"p00": coin[0], "p11": coin[1]}
+    with warned("epsilon = inf"):
+        client.decide("button")
+    assert client.next_due is None
+
+
+def test_a_short_spread_is_not_reported(stub: Stub) -> None:
+    client = client_of(stub)
+    stub.mechanism = {"spread": 29}
+    with warned("spread over 29 s.*min_spread = 30"):
+        client.decide("button")
+    assert client.next_due is None
+    stub.mechanism = {"spread": 30}
+    client.decide("button")
+    assert client.next_due is not None
+
+
+@OUTCOMES
+def test_the_ledger_stops_reports_silently_and_requests_stay_the_same(
+    stub: Stub, outcome: int
+) -> None:
+    client = client_of(stub, cap=Cap(epsilon=3, days=1))
+    for _ in range(5):
+        assert client.decide("button").arm == "green"
+        client.reward("button", outcome)
+    asked = [(request.path, request.body, request.headers) for request in stub.requests]
+    assert len(asked) == 5
+    assert all(each == asked[0] for each in asked)
+    stub.clock.forward(DAY - 1)
+    assert client.flush() == 3
+    client.decide("button")
+    assert client.next_due is None
+    stub.clock.forward(1)
+    client.decide("button")
+    assert client.next_due is not None
+
+
+def test_the_ledger_is_shared_by_clients_and_survives(stub: Stub, tmp_path: Path) -> None:
+    other = Stub(stub.clock, address="http://other.example")
+    cap = Cap(epsilon=2, days=1)
+    for service in (stub, other, stub):
+        client_of(service, cap=cap, storage=Folder(tmp_path)).decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    sent = [client_of(each, cap=cap, storage=Folder(tmp_path)).flush() for each in (stub, other)]
+    assert sent == [1, 1], "each service gets its own reports, and the third was beyond the cap"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"start": 0, "spent": -5}', '{"spent": 1}', "null"]
+)
+def test_a_ledger_that_is_not_understood_counts_as_full(stub: Stub, text: str) -> None:
+    storage = Memory()
+    storage.set("whitelie.ledger", text)
+    client = client_of(stub, storage=storage)
+    client.decide("button")
+    assert client.next_due is None
+    stub.clock.forward(DAY)
+    client.decide("button")
+    assert client.next_due is not None
+
+
+def test_without_consent_nothing_is_stored(stub: Stub) -> None:
+    storage = Memory()
+    answers = iter([False, True])
+    client = client_of(stub, storage=storage, consent=lambda: next(answers))
+    client.decide("button", sticky=True).reward(1)
+    assert not list(storage.keys())
+    client.decide("button")
+    assert len(stub.requests) == 2
+    assert client.next_due is not None
+
+
+def test_only_true_is_consent(stub: Stub) -> None:
+    async def later() -> bool:
+        return True
+
+    coroutine = later()
+    consents: list[Any] = [False, lambda: "no", lambda: 1, lambda: None, lambda: coroutine]
+    for consent in consents:
+        client = client_of(stub, consent=consent)
+        client.decide("button")
+        assert client.next_due is None
+    coroutine.close()
+    client = client_of(stub, consent=lambda: bool(1 / 0))
+    with warned("raised ZeroDivisionError, which counts as no consent"):
+        assert client.decide("button").arm == "green"
+    assert client.next_due is None
+
+
+# Sticky, forced, fallback ------------------------------------------------------------------------
+
+
+def test_sticky_is_one_decision_and_one_report(stub: Stub, tmp_path: Path) -> None:
+    draws = {"random_bits_for_tests_only": chosen(0, LARGEST)}
+    first = client_of(stub, storage=Folder(tmp_path), **draws).decide("button", sticky=True)
+    again = client_of(stub, storage=Folder(tmp_path), **draws)
+    choice = again.decide("button", sticky=True)
+    assert choice == first == Choice("green", {"colour": "#0a0"})
+    assert len(stub.requests) == 1
+    choice.reward(1)
+    advance(again, stub.clock, stub.clock() + WINDOW + SPREAD)
+    assert [report.body["bit"] for report in stub.reports] == [0]
+    again.decide("button", sticky=True).reward(1)
+    assert again.flush() == 0
+    assert len(stub.requests) == 2
+    again.decide("other", sticky=True)
+    assert len(stub.requests) == 3
+
+
+def test_sticky_without_a_report_stays_too(stub: Stub) -> None:
+    storage = Memory()
+    client = client_of(stub, storage=storage, cap=Cap(0.5))
+    assert client.decide("a", sticky=True) == client.decide("a", sticky=True)
+    assert json.loads(storage.get("whitelie.sticky.a") or "")["report"] is None
+    assert len(stub.requests) == 1
+    stub.decision = None
+    with warned("no decision"):
+        client.decide("b", sticky=True, fallback=Choice("plain"))
+    assert storage.get("whitelie.sticky.b") is None, "a fallback is not kept"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"arm": "x"}', "null"])
+def test_a_sticky_choice_that_is_not_understood_is_decided_anew(stub: Stub, text: str) -> None:
+    storage = Memory()
+    storage.set("whitelie.sticky.button", text)
+    assert client_of(stub, storage=storage).decide("button", sticky=True).arm == "green"
+
+
+def test_two_who_decide_at_once_stick_to_one_choice(clock: Clock) -> None:
+    storage = Memory()
+
+    class Meeting(Stub):
+        barrier = threading.Barrier(2)
+
+        def post(
+            self, path: str, body: bytes, headers: Mapping[str, str], timeout: float
+        ) -> Answer:
+            answer = super().post(path, body, headers, timeout)
+            self.barrier.wait(10)
+            return answer
+
+    meeting = Meeting(clock)
+    clients = [client_of(meeting, storage=storage) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda client: client.decide("button", sticky=True), clients))
+    reports = [key for key in storage.keys() if "report" in key]  # noqa: SIM118
+    assert len(reports) == 1
+
+
+def test_force_asks_and_reports_nothing(stub: Stub) -> None:
+    client = client_of(stub)
+    choice = client.decide("button", force="blue")
+    choice.reward(1)
+    assert choice == Choice("blue")
+    assert not stub.requests
+    assert client.next_due is None
+
+
+def test_the_fallback_is_shown_when_no_answer_comes(stub: Stub) -> None:
+    client = client_of(stub)
+    stub.decision = None
+    with warned("no decision from http://stub.example within 1 s"):
+        choice = client.decide("button", fallback=Choice("plain", [1]))
+    choice.reward(1)
+    assert choice == Choice("plain", [1])
+    assert client.decide("button") == Choice(None)  # warned once
+    assert client.next_due is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Answer(500), "500"),
+        (Answer(401, b'{"error": {"code": "unknown_key", "message": ""}}'), "401 unknown_key"),
+        (Answer(429, b"[]", 7), "429"),
+        (Answer(302, b"elsewhere"), "302"),
+        (Answer(204), "204"),
+    ],
+)
+def test_an_error_means_the_fallback(stub: Stub, answer: Answer, said: str) -> None:
+    stub.decision = answer
+    with warned(f"answered {said}, so the fallback is shown"):
+        assert client_of(stub).decide("button", fallback=Choice("plain")) == Choice("plain")
+
+
+def mangled() -> list[Any]:
+    good = decision()
+    without = [
+        {key: good[key] for key in good if key != name} for name in good if name != "payload"
+    ]
+    coins: list[Any] = [
+        *({"p00": wrong} for wrong in (-0.1, 1.1, "0.7", None, True, math.nan, [], math.inf)),
+        *({"window": wrong} for wrong in (-1, 0.5, "60", None, True, 10**9 + 1, math.nan)),
+        *({"spread": wrong} for wrong in (-1, 1e300, {})),
+        *({"expires_in": wrong} for wrong in (-1, "", None)),
+    ]
+    return [
+        *({"decisions": [each]} for each in [*without, *(decision(**coin) for coin in coins)]),
+        *({"decisions": [good | {name: 7}]} for name in good if name != "payload"),
+        *({"decisions": each} for each in ([], [good, good], [None], None, good, ["a"])),
+        *({"decisions": [good | {name: ""}]} for name in ("arm", "token")),
+        [],
+        None,
+        7,
+    ]
+
+
+@pytest.mark.parametrize("body", mangled(), ids=lambda body: json.dumps(body)[:60])
+def test_an_answer_that_is_not_understood_means_the_fallback(stub: Stub, body: Any) -> None:
+    stub.decision = Answer(200, json.dumps(body).encode())
+    client = client_of(stub)
+    with warned("no decision"):
+        assert client.decide("button", fallback=Choice("plain")) == Choice("plain")
+    assert client.next_due is None
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"\xff\xfe", b"[" * 100_000, b"9" * 10_000])
+def test_an_answer_that_is_no_json_means_the_fallback(stub: Stub, body: bytes) -> None:
+    stub.decision = Answer(200, body)
+    with warned("no decision"):
+        assert client_of(stub).decide("button") == Choice(None)
+
+
+# Sending -----------------------------------------------------------------------------------------
+
+
+def decided(stub: Stub, **changes: Any) -> Client:
+    """A client with one report, which is due."""
+    client = client_of(stub, **changes)
+    client.decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    return client
+
+
+@OUTCOMES
+@pytest.mark.parametrize("trouble", [None, Answer(500), Answer(429), Answer(400), Answer(404)])
+def test_a_retry_sends_the_same_bit_after_longer_and_longer_waits(
+    stub: Stub, trouble: Answer | None, outcome: int
+) -> None:
+    client = client_of(stub)
+    client.decide("button").reward(outcome)
+    stub.clock.forward(WINDOW + SPREAD)
+    stub.feedback = trouble
+    start = stub.clock()
+    with warned("a report, which is kept and sent again later"):
+        assert client.flush() == 0
+    advance(client, stub.clock, start + 6 * 60 * 60)
+    waits = [round(report.at - start) for report in stub.reports]
+    doubled = [5 * (2**failures - 1) for failures in range(11)]
+    assert waits[:11] == doubled
+    assert {later - earlier for earlier, later in zip(waits[10:], waits[11:], strict=False)} == {
+        3600
+    }
+    stub.feedback = Answer(200)
+    advance(client, stub.clock, stub.clock() + 3600)
+    assert client.next_due is None
+    assert len({json.dumps(report.body) for report in stub.reports}) == 1
+
+
+def test_retry_after_is_kept_if_it_is_longer(stub: Stub) -> None:
+    client = decided(stub)
+    stub.feedback = Answer(503, b"", 100)
+    with warned("answered 503"):
+        client.flush()
+    assert client.next_due == stub.clock() + 100
+    stub.clock.forward(100)
+    stub.feedback = Answer(503, b"", 1)
+    client.flush()
+    assert client.next_due == stub.clock() + 10
+
+
+@pytest.mark.parametrize("status", [200, 410, 422])
+def test_what_settles_a_report(stub: Stub, status: int) -> None:
+    client = decided(stub)
+    stub.feedback = Answer(status)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert client.flush() == 1
+    assert client.next_due is None
+    assert ["does not know a token" in str(each.message) for each in said] == [True] * (
+        status == 422
+    )
+
+
+def test_a_service_that_is_away_is_asked_once_not_once_for_each_report(stub: Stub) -> None:
+    client = client_of(stub)
+    for _ in range(10):
+        client.decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    stub.feedback = None
+    with warned("gave no answer"):
+        client.flush()
+    assert client.flush() == 0
+    assert len(stub.reports) == 1
+    stub.feedback = Answer(200)
+    stub.clock.forward(5)
+    assert client.flush() == 10
+
+
+def test_a_report_that_is_refused_holds_up_no_other(stub: Stub) -> None:
+    client = client_of(stub)
+    client.decide("button")
+    client.decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    stub.feedback = Answer(400)
+    with warned("answered 400"):
+        client.flush()
+    assert len(stub.reports) == 2
+
+
+def test_what_has_expired_is_removed_unsent(stub: Stub) -> None:
+    storage = Memory()
+    client = decided(stub, storage=storage)
+    stub.clock.forward(WEEK)
+    assert client.flush() == 0
+    assert not stub.reports
+    assert [key for key in storage.keys() if "report" in key] == []  # noqa: SIM118
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", '{"bits": 1}', '{"server": "x", "bits": []}']
+)
+def test_a_report_that_is_damaged_is_removed(stub: Stub, text: str) -> None:
+    storage = Memory()
+    storage.set("whitelie.report.0", text)
+    client = decided(stub, storage=storage)
+    client.reward("button")
+    assert client.flush() == 1
+    assert storage.get("whitelie.report.0") is None
+
+
+def test_a_damaged_bit_is_not_sent(stub: Stub) -> None:
+    storage = Memory()
+    client = decided(stub, storage=storage)
+    (key,) = [key for key in storage.keys() if "report" in key]  # noqa: SIM118
+    stored = json.loads(storage.get(key) or "")
+    for wrong in ({"bit": 2}, {"bit": True}, {"bits": [0, 0], "bit": 1}, {"due": "soon"}):
+        assert Report.from_text(json.dumps(stored | wrong)) is None
+    storage.set(key, json.dumps(stored | {"bit": 7}))
+    assert client.flush() == 0
+    assert not stub.reports
+
+
+def test_a_crash_between_sending_and_removing_counts_once(tmp_path: Path) -> None:
+    class Crash(BaseException):
+        pass
+
+    class Crashing(Recorder):
+        def post(
+            self, path: str, body: bytes, headers: Mapping[str, str], timeout: float
+        ) -> Answer:
+            answer = super().post(path, body, headers, timeout)
+            if self.requests[-1].is_report:
+                raise Crash
+            return answer
+
+    with operating(tmp_path) as operator:
+        experiment = operator.create()
+        options: dict[str, Any] = {"clock": operator.clock, "timeout": 60}
+        options["storage"] = Folder(tmp_path / "device")
+        crashing = Crashing(operator.server, operator.clock)
+        client = Client(crashing, KEY, **options)
+        client.decide(experiment).reward(1)
+        operator.clock.forward(WINDOW + SPREAD)
+        with pytest.raises(Crash):
+            client.flush()
+        recorder = Recorder(operator.server, operator.clock)
+        assert Client(recorder, KEY, **options).flush() == 1
+        assert recorder.requests[-1].body == crashing.requests[-1].body
+        assert operator.counts(experiment)[:2] == (1, 1)
+
+
+def test_after_the_first_attempt_no_reward_changes_the_bit(stub: Stub) -> None:
+    """Even when the clock is set back into the window."""
+    client = client_of(stub, random_bits_for_tests_only=chosen(0, LARGEST))
+    choice = client.decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    stub.feedback = None
+    with warned("gave no answer"):
+        client.flush()
+    stub.clock.forward(-DAY)
+    choice.reward(1)
+    stub.feedback = Answer(200)
+    advance(client, stub.clock, stub.clock() + 2 * DAY)
+    assert [report.body["bit"] for report in stub.reports] == [1, 1]
+
+
+@OUTCOMES
+def test_a_clock_set_back_holds_nothing_for_ever(stub: Stub, outcome: int) -> None:
+    draws = chosen(0, LARGEST, 2**31)
+    client = client_of(stub, random_bits_for_tests_only=draws)
+    choice = client.decide("button")
+    stub.clock.forward(-DAY)
+    client.flush()
+    assert client.next_due == stub.clock() + WINDOW + SPREAD / 2
+    stub.clock.forward(WINDOW)
+    choice.reward(outcome)
+    stub.clock.forward(SPREAD)
+    assert client.flush() == 1
+    assert [report.body["bit"] for report in stub.reports] == [1 - outcome]
+
+
+def test_a_clock_set_forward_sends_early_whatever_the_outcome(stub: Stub) -> None:
+    client = client_of(stub)
+    for outcome in (0, 1):
+        client.decide("button").reward(outcome)
+    stub.clock.forward(DAY)
+    assert client.flush() == 2
+
+
+def test_immediate_is_a_loud_downgrade(stub: Stub) -> None:
+    with warned("their time reveals the outcome"):
+        client = client_of(stub, immediate=True)
+    start = stub.clock()
+    clicked, _ = client.decide("button"), client.decide("button")
+    stub.clock.forward(10)
+    clicked.reward(0)
+    assert client.flush() == 0
+    clicked.reward(1)
+    assert client.flush() == 1
+    assert client.next_due == start + WINDOW
+
+
+def test_two_clients_on_one_folder_send_one_report(clock: Clock, tmp_path: Path) -> None:
+    class Slow(Stub):
+        def post(
+            self, path: str, body: bytes, headers: Mapping[str, str], timeout: float
+        ) -> Answer:
+            answer = super().post(path, body, headers, timeout)
+            time.sleep(0.01)
+            return answer
+
+    slow = Slow(clock)
+    clients = [client_of(slow, storage=Folder(tmp_path)) for _ in range(4)]
+    for client in clients:
+        client.decide("button")
+    clock.forward(WINDOW + SPREAD)
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(Client.flush, clients)) == 4
+    tokens = [report.body["token"] for report in slow.reports]
+    assert len(tokens) == len({*tokens}) == 4
+
+
+def test_forget_erases_everything(stub: Stub, tmp_path: Path) -> None:
+    storage = Folder(tmp_path)
+    client = client_of(stub, storage=storage)
+    storage.set("of somebody else", "stays")
+    choice = client.decide("button", sticky=True)
+    assert len(storage.keys()) == 4
+    client.forget()
+    assert storage.keys() == ["of somebody else"]
+    choice.reward(1)
+    client.reward("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    assert client.flush() == 0
+    client.decide("button", sticky=True)
+    assert stub.asked == 2
+
+
+# The disk ----------------------------------------------------------------------------------------
+
+
+class Full(Memory):
+    """A disk that can be read, and fails when something is written, removed or locked."""
+
+    def __init__(self, *broken: str) -> None:
+        super().__init__()
+        for name in broken:
+            setattr(self, name, self._fail)
+
+    def _fail(self, *_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+
+BROKEN = [
+    ("set",),
+    ("set", "remove"),
+    ("lock",),
+    ("get",),
+    ("get", "set", "remove", "keys", "lock"),
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=str)
+def test_with_a_full_disk_reports_wait_in_memory(stub: Stub, broken: tuple[str, ...]) -> None:
+    client = client_of(stub, storage=Full(*broken), cap=Cap(3))
+    with warned("the storage fails .OSError., so reports wait in memory"):
+        client.decide("button", sticky=True).reward(1)
+    assert client.decide("button", sticky=True).arm == "green"
+    for _ in range(4):
+        client.decide("button")
+    assert stub.asked == 5
+    stub.clock.forward(WINDOW + SPREAD)
+    assert client.flush() == 3, "the ledger holds too"
+    assert client.flush() == 0
+    client.forget()
+    assert client.next_due is None
+
+
+def test_a_disk_that_has_room_again_is_used(stub: Stub) -> None:
+    storage = Full("set")
+    client = client_of(stub, storage=storage)
+    with warned("the storage fails"):
+        client.decide("button")
+    del storage.set  # type: ignore[method-assign]
+    client.decide("button")
+    spent = json.loads(storage.get("whitelie.ledger") or "")["spent"]
+    assert spent == pytest.approx(2)
+
+
+def test_what_could_not_be_read_is_not_overwritten(stub: Stub) -> None:
+    storage = Full("get")
+    Memory.set(storage, "whitelie.ledger", "what was spent")
+    client = client_of(stub, storage=storage)
+    with warned("the storage fails"):
+        client.decide("button")
+    assert Memory.get(storage, "whitelie.ledger") == "what was spent"
+
+
+def test_a_folder_that_cannot_be_made(stub: Stub, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    client = client_of(stub, storage=Folder(tmp_path / "file/folder"))
+    with warned("the storage fails"):
+        client.decide("button").reward(1)
+    stub.clock.forward(WINDOW + SPREAD)
+    assert client.flush() == 1
+
+
+def test_a_folder_is_its_owners_alone(stub: Stub, tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "device"
+    before = os.umask(0)
+    try:
+        client_of(stub, storage=Folder(folder)).decide("../<button>?", sticky=True)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    files = list(folder.iterdir())
+    assert len(files) >= 4
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
+    assert stub.requests[0].path == "/v1/experiments/..%2F%3Cbutton%3E%3F/decisions"
+
+
+def test_a_folder_keeps_texts_by_key(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "new")
+    assert folder.keys() == []
+    assert folder.get("a") is None
+    folder.remove("a")
+    for key in ("a", "b/../c", "ü.lock%"):
+        folder.set(key, f"text of {key}")
+    folder.set("a", "new")
+    folder.remove("b/../c")
+    assert folder.keys() == ["a", "ü.lock%"]
+    assert Folder(tmp_path / "new").get("a") == "new"
+
+
+WRITER = """
+import sys
+from whitelie.client import Folder
+folder = Folder(sys.argv[1])
+for number in range(10**9):
+    with folder.lock("state"):
+        folder.set("text", str(number % 10) * 300_000)
+    print(number, flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_whole_texts(tmp_path: Path) -> None:
+    for _ in range(3):
+        command = [sys.executable, "-c", WRITER, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            time.sleep(0.05)
+            writer.send_signal(signal.SIGKILL)
+        folder = Folder(tmp_path)
+        with folder.lock("state"):  # which ended with its holder
+            text = folder.get("text")
+            assert text is not None
+            assert text == text[0] * 300_000
+            assert not list(tmp_path.glob("*.partial"))
+
+
+# Over the network --------------------------------------------------------------------------------
+
+
+def test_over_a_socket_to_the_real_service(tmp_path: Path) -> None:
+    clock = Clock(time.time())
+    with Server(tmp_path / "whitelie.db", tmp_path / "log").ready() as server:
+        experiment = server.create(window=1, spread=30)
+        storage = Folder(tmp_path / "device")
+        address = f"http://127.0.0.1:{server.port}/"
+        client = Client(address, ADMIN_KEY, storage=storage, clock=clock, timeout=60)
+        assert client.decide(experiment).arm in "abc"
+        clock.forward(31)
+        server.kill()
+        with warned("gave no answer"):
+            assert client.flush() == 0
+        with warned("no decision"):
+            assert client.decide(experiment) == Choice(None)
+    clock.forward(5)
+    arguments = ["--port", str(server.port)]
+    with Server(tmp_path / "whitelie.db", tmp_path / "log", *arguments).ready() as server:
+        assert client.flush() == 1
+        answer = server.ask("GET", f"/v1/experiments/{experiment}/results")
+        assert json.loads(answer.body)["reports"] == 1
+
+
+@contextmanager
+def talking(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server on loopback that answers as the handler does."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class Quiet(BaseHTTPRequestHandler):
+    said: bytes = b""
+    pause: float = 0.0
+    seen: list[tuple[str, dict[str, str], bytes]]
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.seen.append((self.path, dict(self.headers), body))
+        try:
+            for byte in self.said:
+                self.wfile.write(bytes([byte]))
+                time.sleep(self.pause)
+        except OSError:
+            pass  # the client has gone
+
+
+def handler(said: bytes, pause: float = 0.0) -> type[Quiet]:
+    return type("Handler", (Quiet,), {"said": said, "pause": pause, "seen": []})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"HTTP",
+        b"\x00" * 70_000,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+def test_whatever_a_server_says_nothing_is_raised(said: bytes) -> None:
+    with talking(handler(said)) as address, warned("the fallback is shown"):
+        assert Client(address, KEY).decide("button", fallback=Choice("plain")) == Choice("plain")
+
+
+def test_a_server_that_dribbles_does_not_hold_the_page(clock: Clock) -> None:
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n" + b" " * 10_000
+    with talking(handler(said, 0.02)) as address, warned("within 0.2 s"):
+        start = time.monotonic()
+        Client(address, KEY, timeout=0.2).decide("button")
+        assert time.monotonic() - start < 2
+
+
+def test_what_travels(clock: Clock) -> None:
+    body = json.dumps({"decisions": [decision("t")]}).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nRetry-After: x\r\n\r\n" % len(body)
+    talker = handler(head + body)
+    with talking(talker) as address:
+        client = Client(f"{address}/learn/", KEY, clock=clock, timeout=30)
+        client.decide("a b")
+        clock.forward(WINDOW + SPREAD)
+        assert client.flush() == 1
+    (path, headers, sent), (report_path, report_headers, report) = talker.seen
+    assert (path, sent) == ("/learn/v1/experiments/a%20b/decisions", b"{}")
+    assert headers["Authorization"] == f"Bearer {KEY}"
+    assert report_path == "/learn/v1/feedback"
+    assert json.loads(report) in ({"token": "t", "bit": 0}, {"token": "t", "bit": 1})
+    said = {"Host", "Accept-Encoding", "Content-Length", "Content-Type"}
+    assert set(report_headers) == said
+
+
+def test_a_port_where_nobody_listens(clock: Clock) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with warned("no decision"):
+        assert Client(f"http://127.0.0.1:{port}", KEY).decide("button") == Choice(None)
+    with warned("no decision"):
+        assert Client(f"https://127.0.0.1:{port}", KEY).decide("button") == Choice(None)
+
+
+FLUSHER = """
+import sys
+from whitelie.client import Client, Folder
+print(Client(sys.argv[1], "pk_x", storage=Folder(sys.argv[2]), timeout=30).flush())
+"""
+
+
+def test_processes_on_one_folder_send_each_report_once(tmp_path: Path) -> None:
+    body = json.dumps({"decisions": [decision("t", window=0)]}).encode()
+    talker = handler(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    with talking(talker) as address:
+        early = Clock(time.time() - 3600)
+        storage = Folder(tmp_path)
+        client = Client(address, KEY, storage=storage, clock=early, timeout=30)
+        for _ in range(10):
+            client.decide("button")
+        command = [sys.executable, "-c", FLUSHER, address, str(tmp_path)]
+        flushers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        sent = [int(flusher.communicate()[0]) for flusher in flushers]
+    assert sum(sent) == 10
+    assert len([path for path, _, _ in talker.seen if path == "/v1/feedback"]) == 10
+
+
+def test_a_transport_of_ones_own_may_raise_anything(clock: Clock) -> None:
+    class Odd(Stub):
+        def post(
+            self, path: str, body: bytes, headers: Mapping[str, str], timeout: float
+        ) -> Answer:
+            super().post(path, body, headers, timeout)
+            raise RuntimeError
+
+    with warned("no decision"):
+        assert client_of(Odd(clock)).decide("button") == Choice(None)
+    stub = Stub(clock)
+    storage = Memory()
+    decided(stub, storage=storage)
+    with warned("gave no answer"):
+        assert client_of(Odd(clock), storage=storage).flush() == 0
+
+
+# In the background -------------------------------------------------------------------------------
+
+
+def test_a_thread_sends_what_falls_due(stub: Stub) -> None:
+    stub.mechanism = {"window": 0, "spread": 0}
+    with client_of(stub, min_spread=0) as client:
+        client.start()  # a second start changes nothing
+        for _ in range(3):
+            client.decide("button")
+        until(lambda: len(stub.reports) == 3 or None)
+    stub.mechanism = {}
+    client.decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    assert len(stub.reports) == 3
+    client.start()  # which sends what is due
+    until(lambda: len(stub.reports) == 4 or None)
+    client.stop()
+    client.stop()
+
+
+def test_a_thread_wakes_when_a_report_falls_due() -> None:
+    stub = Stub(Clock())
+    stub.mechanism = {"window": 1, "spread": 0}
+    with Client(stub, KEY, min_spread=0) as client:
+        start = time.time()
+        client.decide("button").reward(1)
+        until(lambda: stub.reports or None)
+    assert 0.99 <= time.time() - start < 30
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_thread_survives_warnings_that_are_errors(stub: Stub) -> None:
+    stub.mechanism = {"window": 0, "spread": 0}
+    stub.feedback = None
+    client = client_of(stub, min_spread=0)
+    client.decide("button")
+    with client:
+        until(lambda: stub.reports or None)
+        stub.feedback = Answer(200)
+        stub.clock.forward(5)
+        until(lambda: (client.decide("button") and len(stub.reports) >= 2) or None)
+
+
+# In process --------------------------------------------------------------------------------------
+
+
+async def plain(scope: Any, receive: Any, send: Any) -> None:
+    """An application that knows no lifespan, and echoes."""
+    assert scope["type"] == "http"
+    message = await receive()
+    assert (await receive())["type"] == "http.disconnect"
+    if message["body"] == b"fail":
+        raise RuntimeError
+    headers = [(b"Retry-After", b"7")]
+    await send({"type": "http.response.start", "status": 418, "headers": headers})
+    for part in (scope["path"].encode(), message["body"]):
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+
+
+def test_an_application_without_lifespan() -> None:
+    with InProcess(plain) as server:
+        assert server.post("/a%20b", b"!", {}, 5) == Answer(418, b"/a b!", 7)
+        with pytest.raises(NoAnswer):
+            server.post("/", b"fail", {}, 5)
+
+
+def test_an_application_that_never_answers() -> None:
+    async def silent(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await __import__("asyncio").sleep(3600)
+
+    async def failing(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no"})
+
+    with pytest.raises(RuntimeError, match="failed at startup: no"):
+        InProcess(failing)
+
+
+# What is refused ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(
+            ("server", wrong)
+            for wrong in ("", "shop.example", "ftp://a", "http://", "http://a?b", 7)
+        ),
+        *(("server", wrong) for wrong in ("http://a:b", "http://u:p@a", None)),
+        *(("key", wrong) for wrong in ("", 7, "a\nb", "ü", None)),
+        *(("max_epsilon", wrong) for wrong in (0, -1, math.inf, math.nan, "1", None, True)),
+        *(("min_spread", wrong) for wrong in (-1, "a", None)),
+        *(("timeout", wrong) for wrong in (0, math.inf, "a")),
+        *(("cap", wrong) for wrong in (10, None, {"epsilon": 1})),
+        *(("consent", wrong) for wrong in ("yes", None, 1)),
+        *(("immediate", wrong) for wrong in ("no", None, 1)),
+    ],
+)
+def test_wrong_settings_are_refused(field: str, value: Any) -> None:
+    given = {"server": "http://a.example", "key": KEY} | {field: value}
+    with pytest.raises(InvalidInput) as refused:
+        Client(**given)
+    assert refused.value.field == field
+
+
+def test_wrong_arguments_are_refused(stub: Stub) -> None:
+    client = client_of(stub)
+    wrong: list[Any]
+    for wrong in ("", None, 7, b"a", "a\n"):
+        with pytest.raises(InvalidInput, match="experiment"):
+            client.decide(wrong)
+        with pytest.raises(InvalidInput, match="experiment"):
+            client.reward(wrong)
+    for wrong in ("", 7):
+        with pytest.raises(InvalidInput, match="force"):
+            client.decide("button", force=wrong)
+    for wrong in ("plain", {"arm": "plain"}):
+        with pytest.raises(InvalidInput, match="fallback"):
+            client.decide("button", fallback=wrong)
+    assert not stub.requests
+    choice = client.decide("button")
+    for wrong in (2, -1, 0.5, "1", None):
+        with pytest.raises(InvalidInput, match="not shown"):
+            choice.reward(wrong)
+        with pytest.raises(InvalidInput, match="not shown"):
+            client.reward("button", wrong)
+    for wrong in ((-1, 1), (math.nan, 1), ("a", 1), (1, 0), (1, math.inf)):
+        with pytest.raises(InvalidInput, match="cap"):
+            Cap(*wrong)
+
+
+def test_a_client_shows_no_key(stub: Stub) -> None:
+    assert KEY not in repr(client_of(stub))
+    assert repr(Choice("a")) == "Choice(arm='a', payload=None)"
+    assert HTTP("HTTPS://a.example:8443/x/").address == "HTTPS://a.example:8443/x"
