@@ -36,8 +36,9 @@ class Troubled:
         self.batches: list[Batch] = []
         self.fails = False
         self.seconds = 0.0
-        self._commit = store.commit
+        self._commit, self._probe = store.commit, store.probe
         store.commit = self.commit  # type: ignore[method-assign]
+        store.probe = self.probe  # type: ignore[method-assign]
 
     def commit(self, batch: Batch) -> Sequence[bool]:
         self.batches.append(batch)
@@ -45,6 +46,11 @@ class Troubled:
         if self.fails:
             raise Unavailable("the disk is full")
         return self._commit(batch)
+
+    def probe(self) -> None:
+        if self.fails:
+            raise Unavailable("the disk is full")
+        self._probe()
 
 
 def reports(issued: Issued, bit: int = 1) -> list[wire.Report]:
@@ -123,6 +129,7 @@ async def test_the_service_finds_out_by_itself_that_the_store_works_again(tmp_pa
         with pytest.raises(Refusal):
             await engine.decide(learner, 1)
         assert not engine.writer.is_available
+        troubled.fails = False
         for _ in range(300):  # upkeep probes the store every second
             await asyncio.sleep(0.02)
             if engine.writer.is_available:

@@ -80,6 +80,8 @@ class Client:
     def __post_init__(self) -> None:
         self._check()
         transport = HTTP(self.server) if isinstance(self.server, str) else self.server
+        if not callable(getattr(transport, "post", None)):
+            raise InvalidInput("server", transport, "give an address or a Transport")
         trouble = Trouble()
         shelf = Shelf(self.storage, trouble)
         outbox = Outbox(shelf, transport, trouble, self._now, self.timeout)

@@ -121,7 +121,11 @@ class InProcess:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._life = _Life(app, self._loop)
-        self._life.tell("startup")
+        try:
+            self._life.tell("startup")
+        except BaseException:
+            self._end()
+            raise
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
         """Return the answer, or raise `NoAnswer` when `timeout` seconds have passed."""
@@ -141,16 +145,21 @@ class InProcess:
 
     def close(self) -> None:
         """End the application and its loop."""
-        self._life.tell("shutdown")
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE)
-        self._loop.close()
+        try:
+            self._life.tell("shutdown")
+        finally:
+            self._end()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
 
 
 class _Life:
@@ -169,6 +178,8 @@ class _Life:
 
     def tell(self, word: str) -> None:
         """Tell it to start or to end, and wait until it has."""
+        if self._living.done():
+            return
         asyncio.run_coroutine_threadsafe(self._tell(word), self._loop).result(PATIENCE)
         if word == "shutdown":
             self._living.result(PATIENCE)

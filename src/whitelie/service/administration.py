@@ -12,15 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from whitelie.service import openapi, registry, upkeep, wire
-from whitelie.service.canonical import canonical
 from whitelie.service.door import Service
 from whitelie.service.engine import Engine, unavailable
-from whitelie.service.experiment import finite
 from whitelie.service.http import header
 from whitelie.service.learner import Learner
 from whitelie.service.log import event
 from whitelie.service.metrics import exposition
 from whitelie.service.moment import DAY, minute_of, time_of
+from whitelie.service.privacy import statement_of
 from whitelie.service.refusal import Refusal
 from whitelie.service.results import csv
 from whitelie.service.store import Counts, Unavailable
@@ -30,24 +29,6 @@ USUAL_BUCKETS = 1_000
 MOST_BUCKETS = 10_000
 MOST_CELLS = 200_000
 HEARTBEAT = 15
-
-STORED = [
-    "experiments, their arms and channels",
-    "for every arm and minute of decision: how many were issued, answered, and answered by 1",
-    "one bit per decision, whether it was answered, until its token expires",
-    "hashes of keys",
-]
-NOT_STORED = [
-    "rewards: they never leave the device",
-    "a row for any decision or report",
-    "addresses, user agents, user ids, cookies, or an access log",
-]
-NOT_GUARANTEED = [
-    "that a page embeds an honest client: check on the device what leaves it",
-    "a limit over many reports: k reports of one person reveal k times epsilon; devices keep "
-    "the ledger",
-    "that coming back to the page at all is independent of the outcome",
-]
 
 
 @dataclass(frozen=True)
@@ -196,30 +177,7 @@ async def roll_back(call: Call) -> wire.Removed:
 
 async def privacy(call: Call) -> wire.Privacy:
     """Return what devices are promised."""
-    learner = call.learner
-    experiment = learner.experiment
-    statement = wire.Privacy(
-        experiment=learner.slug,
-        epsilon=finite(experiment.epsilon),
-        channels=sorted(
-            {
-                wire.Channel(channel.p00, channel.p11, finite(channel.epsilon))
-                for channel in experiment.channels
-            },
-            key=lambda channel: (channel.p00, channel.p11),
-        ),
-        window=experiment.window,
-        spread=experiment.spread,
-        feedback_ttl=experiment.feedback_ttl,
-        retention=experiment.retention,
-        stored=STORED,
-        not_stored=NOT_STORED,
-        not_guaranteed=NOT_GUARANTEED,
-    )
-    said = msgspec.to_builtins(statement)
-    del said["hash"]
-    statement.hash = hashlib.sha256(canonical(said).encode()).hexdigest()
-    return statement
+    return statement_of(call.learner.slug, call.learner.experiment)
 
 
 async def stream(call: Call) -> Response:

@@ -316,9 +316,10 @@ class Engine:
         learner.is_leaving = True
         try:
             await self.write(self.store.delete, learner.number)
-        finally:
+        except BaseException:
             learner.is_leaving = False
-            await self.roster.refresh_if_possible()
+            raise
+        await self.roster.refresh_if_possible()
 
     async def roll_back(self, learner: Learner, start: int, stop: int) -> Totals:
         """Remove the counts of a span of minutes; its tokens are refused from now on."""
@@ -332,11 +333,11 @@ class Engine:
 
         try:
             saved, removed, totals, closed = await self.write(work)
+            learner.restart(totals)
+            learner.close(closed, before)
+            await self.roster.take(saved)
         finally:
             learner.leaving_span = 0, 0
-        learner.define(saved)
-        learner.restart(totals)
-        learner.close(closed, before)
         return removed
 
 

@@ -54,6 +54,11 @@ class Roster:
                     del self._by_slug[learner.slug], self._by_number[learner.number]
             self._generation = generation
 
+    async def take(self, saved: Saved) -> None:
+        """Take a definition that has just been saved, after whatever is being read now."""
+        async with self._refreshing:
+            await self._take(saved)
+
     async def refresh_if_possible(self) -> None:
         """Read anew now what was changed; if the store fails meanwhile, upkeep does so later."""
         with suppress(Unavailable):
