@@ -236,7 +236,9 @@ def test_the_order_of_reports_is_that_of_their_times(stub: Stub) -> None:
     stub.clock.forward(WINDOW + SPREAD)
     assert client.flush() == 20
     tokens = [report.body["token"] for report in stub.reports]
-    assert sorted(tokens) != tokens, "else the order of decisions could be read off"
+    made = [f"token {number}" for number in range(1, 21)]
+    assert sorted(tokens) == sorted(made)
+    assert tokens != made, "else the order of decisions could be read off"
 
 
 # The device owns the limit -----------------------------------------------------------------------
@@ -568,6 +570,31 @@ def test_a_service_that_is_away_is_asked_once_not_once_for_each_report(stub: Stu
     stub.feedback = Answer(200)
     stub.clock.forward(5)
     assert client.flush() == 10
+
+
+def test_a_service_that_was_back_is_waited_for_anew(stub: Stub) -> None:
+    client = client_of(stub)
+    for trouble in (None, None, Answer(200), None):
+        client.decide("button")
+        stub.clock.forward(WINDOW + SPREAD)
+        stub.feedback = trouble
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            client.flush()
+    assert client.next_due == stub.clock() + 5
+
+
+def test_a_clock_set_back_makes_no_wait_longer(stub: Stub) -> None:
+    client = decided(stub)
+    stub.feedback = None
+    with warned("gave no answer"):
+        client.flush()
+    stub.clock.forward(-DAY)
+    stub.feedback = Answer(200)
+    stub.clock.forward(WINDOW + SPREAD)
+    client.flush()  # which notices
+    stub.clock.forward(WINDOW + SPREAD)
+    assert client.flush() == 1
 
 
 def test_a_report_that_is_refused_holds_up_no_other(stub: Stub) -> None:
@@ -1020,6 +1047,23 @@ def test_a_thread_sends_what_falls_due(stub: Stub) -> None:
     until(lambda: len(stub.reports) == 4 or None)
     client.stop()
     client.stop()
+
+
+def test_a_reward_makes_nothing_leave(stub: Stub) -> None:
+    """Not even what is due and has not left for another reason."""
+    with client_of(stub) as client:
+        choice = client.decide("button")
+        time.sleep(0.1)  # until the thread sleeps again: it does not know that the clock will jump
+        stub.clock.forward(WINDOW + SPREAD)
+        choice.reward(1)
+        time.sleep(0.1)
+        assert not stub.reports
+
+
+def test_a_thread_reports_at_once_when_told_to(stub: Stub) -> None:
+    with warned("reveals the outcome"), client_of(stub, immediate=True) as client:
+        client.decide("button").reward(1)
+        until(lambda: stub.reports or None)
 
 
 def test_a_thread_wakes_when_a_report_falls_due() -> None:

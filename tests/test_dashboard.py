@@ -36,7 +36,7 @@ WATCH_SHIFTS = """() => {
 }"""
 
 WATCH_PLOTS = """() => {
-  window.plots = [...document.querySelectorAll('.plot')].map((plot) => plot.querySelector('.main-svg'))
+  window.plots = [...document.querySelectorAll('.plot')].map((p) => p.querySelector('.main-svg'))
   window.drawn = 0
   const react = Plotly.react
   Plotly.react = (...given) => { window.drawn++; return react(...given) }
@@ -75,7 +75,9 @@ class Site:
         """Let visitors come and report; every third bit is 1."""
         path = f"/v1/experiments/{slug}/decisions"
         decisions = self.ask("POST", path, json={"count": count}).json()["decisions"]
-        items = [{"token": made["token"], "bit": int(n % 3 == 0)} for n, made in enumerate(decisions)]
+        items = [
+            {"token": made["token"], "bit": int(n % 3 == 0)} for n, made in enumerate(decisions)
+        ]
         self.ask("POST", "/v1/feedback", json={"items": items})
 
 
@@ -100,7 +102,7 @@ class Sight:
     def open(self, slug: str) -> None:
         """Show an experiment, with its charts drawn where it has reports."""
         self.page.goto(f"{self.site.origin}/#/experiments/{slug}")
-        expect(self.page.locator(".experiment")).to_be_visible()
+        expect(self.page.locator(f'[data-id="{slug}"]')).to_be_visible()
         expect(self.page.locator(".live")).to_have_text("live")
         if self.page.locator(".charts").is_visible():
             for chart in CHARTS:
@@ -147,7 +149,9 @@ def look(chromium: Browser, site: Site) -> Look:
             page.on(
                 "console",
                 lambda said: (
-                    sight.complaints.append(said.text) if said.type in ("error", "warning") else None
+                    sight.complaints.append(said.text)
+                    if said.type in ("error", "warning")
+                    else None
                 ),
             )
             page.on("dialog", lambda dialog: sight.complaints.append(dialog.message))
@@ -225,19 +229,21 @@ def test_every_state_is_readable(look: Look, site: Site, width: int, dark: bool)
     print(f"screenshots: {shots}")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_serious(look: Look, site: Site, dark: bool) -> None:
-    with look(dark=dark) as sight:
-        for state in ("empty", "alarmed"):
+def test_axe_finds_nothing_serious(look: Look, site: Site) -> None:
+    with look() as sight:
+        for state in ("empty", "learning"):
             sight.open(state)
             assert sight.faults() == [], state
-        sight.page.get_by_role("button", name="Stop…").click()
-        assert sight.faults() == []
         for path, there in (("/#/", ".list li .said"), ("/#/new", "form.create")):
             sight.page.goto(site.origin + path)
             expect(sight.page.locator(there).first).to_be_visible()
             assert sight.faults() == [], path
-    with look(None, 390, dark=dark) as sight:
+    with look(width=390, dark=True) as sight:
+        sight.open("alarmed")
+        assert sight.faults() == []
+        sight.page.get_by_role("button", name="Stop…").click()
+        assert sight.faults() == []
+    with look(None, dark=True) as sight:
         sight.page.goto(site.origin)
         expect(sight.page.get_by_label("key")).to_be_visible()
         assert sight.faults() == []
@@ -282,12 +288,11 @@ def test_the_table_has_noisy_and_corrected_numbers(look: Look, site: Site) -> No
 
 
 def test_ten_thousand_minutes_are_drawn_with_few_points(look: Look, site: Site) -> None:
-    history = site.ask("GET", "/v1/experiments/long/history", params={"minutes": 5}).json()
     with look(height=2400) as sight:
         page = sight.page
         with page.expect_response("**/history?*") as answered:
             sight.open("long")
-        assert len(answered.value.json()["buckets"]) >= len(history["buckets"])
+        assert 9_500 < len(answered.value.json()["buckets"]) <= 10_000
         # The last point of a chart is what the table says: both have the service's formulas.
         traces = page.evaluate(
             "[...document.querySelectorAll('.plot')].map(p => p.data.map(t => [t.name, t.y]))"
@@ -312,7 +317,7 @@ def test_live_updates_move_points_and_nothing_else(look: Look, site: Site) -> No
         page.evaluate(WATCH_PLOTS)
         page.evaluate(WATCH_SHIFTS)
         start = time.monotonic()
-        for _ in range(4):
+        for _ in range(3):
             site.visit("long", 30)
             page.wait_for_timeout(1000)
         reports = site.results("long")["reports"]
@@ -347,7 +352,9 @@ def test_a_lost_stream_is_taken_up_again(look: Look) -> None:
 def test_without_plotly_the_page_says_so(look: Look, site: Site) -> None:
     html = httpx.get(site.origin).text.replace(str(plotly_path()), "")
     with look() as sight:
-        sight.page.route(f"{site.origin}/", lambda route: route.fulfill(body=html, content_type="text/html"))
+        sight.page.route(
+            f"{site.origin}/", lambda route: route.fulfill(body=html, content_type="text/html")
+        )
         sight.page.goto(f"{site.origin}/#/experiments/learning")
         expect(sight.page.locator(".estimates .plot")).to_contain_text("pip install plotly")
         expect(sight.page.locator(".board tbody tr")).to_have_count(3)
@@ -374,7 +381,9 @@ def test_the_keyboard_signs_in_opens_and_pauses(look: Look, site: Site) -> None:
         page.keyboard.press("Enter")
         expect(page.get_by_role("button", name="Resume")).to_be_visible()
         assert site.results(slug)["status"] == "paused"
-        kept = page.evaluate("[Object.values(sessionStorage), localStorage.length, document.cookie]")
+        kept = page.evaluate(
+            "[Object.values(sessionStorage), localStorage.length, document.cookie]"
+        )
         assert kept == [[ADMIN_KEY], 0, ""]
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_label("key")).to_be_visible()

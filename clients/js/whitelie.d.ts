@@ -63,7 +63,9 @@ export interface Choice {
   reward(outcome: 0 | 1 | boolean): void;
 }
 
-export interface Client {
+/** A client; what is due from former visits is sent at once. */
+export class Whitelie {
+  constructor(options: Options);
   /** Resolves to what is to be shown; never rejects. */
   decide(experiment: string, options?: DecideOptions): Promise<Choice>;
   /** Says that the outcome of the latest decision of an experiment was 1, also after a reload. */
@@ -73,9 +75,6 @@ export interface Client {
   /** Erases all that is stored: pending reports, the ledger, sticky choices. */
   forget(): void;
 }
-
-/** A client; what is due from former visits is sent at once. */
-export function createClient(options: Options): Client;
 
 /** Chances of a 1 in 2^-64ths: `zero` if the outcome is 0, `one` if it is 1. */
 export interface Thresholds {

@@ -1,8 +1,7 @@
-// CONTRACT.md has the rules that this client keeps; whitelie.d.ts says what its functions do.
+// The rules are in CONTRACT.md.
 
 const ONE = 1n << 64n;
 const DAY = 86_400_000;
-const LONGEST_TIMER = 2 ** 31 - 1; // a longer one fires at once
 const TOLERANCE = 1 + 1e-9;
 
 export function thresholds(p00, p11) {
@@ -35,11 +34,12 @@ export function delay(window, spread, word) {
 }
 
 export function charge(ledger, cap, at, cost) {
-  const ended = !ledger || at >= ledger.start + cap.days * DAY;
-  const start = ended ? at : Math.min(ledger.start, at); // the clock may have been set back
-  const spent = ended ? 0 : ledger.spent ?? Infinity; // JSON has null for Infinity
-  const kept = spent + cost <= cap.epsilon * TOLERANCE;
-  return { kept, ledger: { start, spent: kept ? spent + cost : spent } };
+  const { start = at, spent } = ledger ?? { spent: 0 };
+  const ended = at >= start + cap.days * DAY;
+  const before = ended ? 0 : spent ?? Infinity; // null in JSON
+  const kept = before + cost <= cap.epsilon * TOLERANCE;
+  const begun = ended ? at : Math.min(start, at); // the clock may have been set back
+  return { kept, ledger: { start: begun, spent: kept ? before + cost : before } };
 }
 
 const warned = new Set();
@@ -51,10 +51,11 @@ function warn(text) {
 
 const queues = new Map();
 
-// All tabs share a lock; sandboxed frames, of origin "null", may not.
-function exclusively(name, job) {
-  const { navigator, origin } = globalThis;
-  if (navigator?.locks && origin !== "null") return navigator.locks.request(name, job);
+// All tabs share a lock; where it is missing or blocked, a page queues.
+async function exclusively(name, job) {
+  try {
+    return await navigator.locks.request(name, job);
+  } catch {}
   const turn = Promise.resolve(queues.get(name)).then(job, job);
   queues.set(name, turn);
   return turn;
@@ -74,10 +75,12 @@ function openShelf(store = localStore()) {
 
   return {
     load(name) {
+      let text = memory.get(name);
       try {
-        return JSON.parse(memory.get(name) ?? store.getItem(name));
+        text ??= store.getItem(name);
+        return JSON.parse(text ?? null);
       } catch {
-        return null;
+        return text ? {} : null; // {}: not understood
       }
     },
 
@@ -116,12 +119,11 @@ function isDecision({ arm, token, mechanism: { p00, p11, window, spread }, expir
   return (
     [arm, token].every((text) => text && typeof text === "string") &&
     [p00, p11].every((p) => typeof p === "number" && p >= 0 && p <= 1) &&
-    [window, spread].every((s) => Number.isInteger(s) && s >= 0 && 1000 * s <= 30 * DAY) &&
-    Number.isFinite(expires_in)
+    [window, spread, expires_in].every((s) => Number.isInteger(s) && s >= 0 && s <= 1e9)
   );
 }
 
-export function createClient({
+export function Whitelie({
   server,
   key,
   maxEpsilon = 1,
@@ -142,11 +144,18 @@ export function createClient({
   } = testing;
   const shelf = openShelf(store);
   const asking = new Map();
+  const latest = new Map();
   const tries = new Map();
+  const reportNames = () => shelf.names("whitelie.report.");
   let timer;
 
   async function decide(experiment, options) {
-    const { sticky, force, fallback } = options ?? {};
+    const chosen = await choose(experiment, options ?? {});
+    latest.set(experiment, chosen);
+    return chosen;
+  }
+
+  async function choose(experiment, { sticky, force, fallback }) {
     if (force != null) return choice(force);
     try {
       const known = sticky && recall(experiment);
@@ -154,17 +163,18 @@ export function createClient({
       const decision = await (sticky ? askOnce(experiment) : ask(experiment));
       return await exclusively("whitelie.ledger", () => take(experiment, decision, sticky));
     } catch (error) {
-      warn(`no decision, check server, key and experiment: ${error.message}`);
+      warn(`no decision, check server, key and experiment: ${error}`);
       return choice(fallback?.arm, fallback?.payload);
     }
   }
 
   function reward(experiment) {
-    const [latest] = reportNames()
+    const [stored] = reportNames()
       .map((name) => ({ ...read(name), name }))
       .filter((report) => report.server === server && report.experiment === experiment)
       .sort((a, b) => b.decided - a.decided);
-    rewardReport(latest?.name);
+    const chosen = latest.get(experiment) ?? choice(null, null, stored?.name);
+    chosen.reward(1);
   }
 
   async function flush() {
@@ -174,7 +184,7 @@ export function createClient({
       });
       schedule();
     } catch (error) {
-      warn(`reports wait for the next visit: ${error.message}`);
+      warn(`reports wait for the next visit: ${error}`);
     }
   }
 
@@ -183,15 +193,18 @@ export function createClient({
   }
 
   function choice(arm = null, payload = null, report) {
-    const reward = (outcome) => {
-      if (outcome === 1 || outcome === true) rewardReport(report);
+    return {
+      arm,
+      payload,
+      reward(outcome) {
+        if (outcome === 1 || outcome === true) rewardReport(report);
+      },
     };
-    return { arm, payload, reward };
   }
 
   function recall(experiment) {
     const known = shelf.load(`whitelie.sticky.${experiment}`);
-    return known && choice(known.arm, known.payload, `whitelie.report.${known.report}`);
+    return known?.arm && choice(known.arm, known.payload, `whitelie.report.${known.report}`);
   }
 
   // Two parts of a page that ask at once get one decision.
@@ -213,7 +226,7 @@ export function createClient({
 
   async function post(url, body, patience, headers) {
     const aborter = new AbortController();
-    const giveUp = () => aborter.abort(new Error("no answer in time"));
+    const giveUp = () => aborter.abort("no answer in time");
     const alarm = setTimeout(giveUp, patience);
     try {
       const response = await fetch(url, {
@@ -234,11 +247,19 @@ export function createClient({
   function take(experiment, decision, sticky) {
     const known = sticky && recall(experiment); // another tab was faster
     if (known) return known;
-    const { arm, payload, mechanism } = decision;
-    const agreed = (typeof consent === "function" ? consent() : consent) === true;
-    const report = agreed && affords(mechanism) ? keep(experiment, decision) : null;
+    const { arm, payload } = decision;
+    const agreed = consents();
+    const report = agreed && affords(decision.mechanism) ? keep(experiment, decision) : null;
     if (agreed && sticky) shelf.save(`whitelie.sticky.${experiment}`, { arm, payload, report });
     return choice(arm, payload, `whitelie.report.${report}`);
+  }
+
+  function consents() {
+    try {
+      return (typeof consent === "function" ? consent() : consent) === true;
+    } catch {
+      return false;
+    }
   }
 
   // Negations: a limit that is not a number allows nothing.
@@ -276,16 +297,12 @@ export function createClient({
     if (immediate) flush();
   }
 
-  function reportNames() {
-    return shelf.names("whitelie.report.");
-  }
-
   function read(name) {
     const report = shelf.load(name);
     if (!Number.isFinite(report?.due)) return null;
     const ahead = report.decided - now();
     if (ahead > 0) {
-      // The clock was set back: do not wait until it has caught up.
+      // The clock was set back.
       for (const time of ["decided", "until", "due", "expires"]) report[time] -= ahead;
       shelf.save(name, report);
     }
@@ -304,24 +321,26 @@ export function createClient({
 
   // The other bit is gone before this one leaves: a retry sends the same.
   async function deliver(name, report) {
-    const { server, token, bit } = report;
+    const { token, bit } = report;
     shelf.save(name, { ...report, bits: [bit, bit] });
-    return post(`${server}/v1/feedback`, { token, bit }, 30_000).catch(() => ({}));
+    return post(`${report.server}/v1/feedback`, { token, bit }, 30_000).catch(() => ({}));
   }
 
   function postpone(name, asked) {
-    const backoff = Math.min(2 * (tries.get(name)?.backoff ?? 2_500), 3_600_000);
-    tries.set(name, { backoff, next: now() + Math.max(backoff, asked) });
+    const backoff = Math.min(2 * (tries.get(name)?.backoff ?? 2500), DAY / 24);
+    const wait = Math.max(backoff, asked);
+    tries.set(name, { backoff, wait, at: now() });
   }
 
   function attemptAt(name) {
-    return tries.get(name)?.next ?? read(name)?.due ?? Infinity;
+    const { at, wait } = tries.get(name) ?? {};
+    return at <= now() ? at + wait : read(name)?.due ?? Infinity; // the clock may have been set back
   }
 
   function schedule() {
     clearTimeout(timer);
     const next = Math.min(...reportNames().map(attemptAt));
-    const wait = Math.min(Math.max(next - now(), 0), LONGEST_TIMER);
+    const wait = Math.min(next - now(), 2 ** 31 - 1); // a longer timer fires at once
     if (next < Infinity) timer = setTimeout(flush, wait);
   }
 

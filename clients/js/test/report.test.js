@@ -51,8 +51,7 @@ test("time is a message: the outcome changes the bit, not the time", async (t) =
 
 test("later rewards and reward(0) change nothing", async (t) => {
   const { world, choice } = await decided(t);
-  choice.reward(0);
-  choice.reward(false);
+  for (const outcome of [0, false, undefined, null, "1", 2, {}, Symbol("1")]) choice.reward(outcome);
   assert.equal(world.store.reports[0].bit, 0);
   choice.reward(1);
   choice.reward(0);
@@ -83,6 +82,23 @@ test("reward(experiment) is for the latest decision of the experiment, also afte
   visit.reward("unknown");
   const bits = Object.fromEntries(world.store.reports.map(({ token, bit }) => [token, bit]));
   assert.deepEqual(bits, { "token 1": 0, "token 2": 1, "token 3": 0 });
+});
+
+test("reward(experiment) is not for an earlier decision when the latest one is not reported", async (t) => {
+  const later = {
+    "a forced one": (client) => client.decide("headline", { force: "plain" }),
+    "the fallback": (client, world) => {
+      world.onDecide = () => answer("", 503);
+      return client.decide("headline");
+    },
+    "one beyond the cap": (client) => client.decide("headline"),
+  };
+  for (const [label, decide] of Object.entries(later)) {
+    const { world, client } = await decided(t, { cap: { epsilon: 1 } });
+    await decide(client, world);
+    client.reward("headline");
+    assert.deepEqual(world.store.reports.map(({ bit }) => bit), [0], label);
+  }
 });
 
 test("reward(experiment) is for this service", async (t) => {
@@ -285,6 +301,17 @@ test("a clock that is set back does not hold a report for ever", async (t) => {
     await world.pass(200 * SECOND);
     assert.deepEqual(bodies(world), [{ token: "token 1", bit: 1 }]);
   }
+});
+
+test("a clock that is set back does not hold a retry for ever", async (t) => {
+  const { world } = await decided(t);
+  world.onReport = () => answer("", 503);
+  await world.pass(90 * SECOND);
+  world.setClock(-DAY);
+  world.onReport = () => answer({});
+  await world.pass(120 * SECOND);
+  assert.equal(world.reports.length, 2);
+  assert.equal(world.store.reports.length, 0);
 });
 
 test("a clock that is set forward sends early, whatever the outcome", async (t) => {

@@ -68,11 +68,6 @@ export class World {
 
   constructor(t) {
     t.mock.method(console, "warn", (text) => this.warnings.push(text));
-    const rejected = (error) => {
-      throw error;
-    };
-    process.on("unhandledRejection", rejected);
-    t.after(() => process.off("unhandledRejection", rejected));
   }
 
   decision = () => ({
@@ -116,8 +111,8 @@ export class World {
   }
 
   async client({ tab, words, testing, ...options } = {}) {
-    const { createClient } = tab ?? (await this.tab());
-    const client = createClient({
+    const { Whitelie } = tab ?? (await this.tab());
+    const client = new Whitelie({
       server: SERVER,
       key: "pk_test",
       store: this.store,
@@ -164,7 +159,7 @@ export class World {
 
 /** Lets all promises that can settle do so. */
 export async function settle() {
-  for (let turn = 0; turn < 5; turn += 1) await new Promise((done) => setImmediate(done));
+  for (let turn = 0; turn < 20; turn += 1) await new Promise((done) => setImmediate(done));
 }
 
 export function withGlobal(t, name, value) {

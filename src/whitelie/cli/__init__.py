@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from whitelie.cli import experiment, key
+from whitelie.cli.demo import demo
 from whitelie.cli.plan import plan
 from whitelie.cli.reproduce import reproduce
 from whitelie.cli.serve import serve
@@ -21,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (reproduce, simulate, plan, serve):
+for command in (reproduce, simulate, plan, serve, demo):
     app.command()(command)
 app.add_typer(experiment.app, name="experiment")
 app.add_typer(key.app, name="key")

@@ -305,7 +305,8 @@ class Client:
             if self.immediate:
                 rewarded = rewarded.at_once(now)
             self._shelf.set(key, rewarded.to_text())
-        self._background.wake()
+        if self.immediate:  # otherwise nothing may happen because of a reward
+            self._background.wake()
 
 
 class _Background:

@@ -23,11 +23,11 @@ MEDIA_TYPES = {
 }
 
 # Styles need no 'unsafe-inline'. Plotly leaves its own <style> element out where one of that id has
-# the class no-inline-styles (index.html names our style sheet so), and sets styles one property at a
-# time, which the policy allows. One more <style>, for maps, is added when the script is loaded; its
-# hash is that of Plotly 7.1. If another version has another, the browser refuses it with a message
-# in the console, and charts without maps miss nothing. Scripts need no 'unsafe-eval' as long as
-# charts are SVG: Plotly's WebGL traces compile functions from text.
+# the class no-inline-styles (index.html names our style sheet so), and sets styles one property at
+# a time, which the policy allows. One more <style>, for maps, is added when the script is loaded;
+# its hash is that of Plotly 7.1. If another version has another, the browser refuses it with a
+# message in the console, and charts without maps miss nothing. Scripts need no 'unsafe-eval' as
+# long as charts are SVG: Plotly's WebGL traces compile functions from text.
 POLICY = "; ".join(
     (
         "default-src 'none'",

@@ -41,7 +41,7 @@ class View {
     this.pauseButton = el("button", { type: "button", onclick: () => this.#pause() })
     this.shipButton = el("button", { type: "button", class: "primary", onclick: () => this.#ship() }, "Ship the winner…")
     this.stopButton = el("button", { type: "button", onclick: () => this.#stop() }, "Stop…")
-    this.node = el("article", { class: "experiment" }, this.#head(), this.board.node, this.waiting, this.charts.node, el("div", { class: "panels" }, this.health.node, this.privacy.node), this.#taking(), this.isAdmin ? this.#ending() : null)
+    this.node = el("article", { class: "experiment", "data-id": experiment.id }, this.#head(), this.board.node, this.waiting, this.charts.node, el("div", { class: "panels" }, this.health.node, this.privacy.node), this.#taking(), this.isAdmin ? this.#ending() : null)
   }
 
   update(results) {
@@ -99,10 +99,11 @@ class View {
       "header",
       { class: "head" },
       el("p", { class: "crumb" }, el("a", { href: "#/" }, "Experiments")),
-      el("div", { class: "row" }, el("h1", {}, experiment.name), this.isAdmin ? actions : null),
+      el("h1", {}, experiment.name),
       this.sentence,
       el("p", { class: "about" }, this.status, this.live, ...facts.map((fact) => el("span", {}, fact)), this.last),
       this.alarmed,
+      this.isAdmin ? actions : null,
     )
   }
 

@@ -1,0 +1,66 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { gzipSync } from "node:zlib";
+
+import * as module from "../whitelie.js";
+
+const read = (name) => readFileSync(new URL(`../${name}`, import.meta.url), "utf8");
+const source = read("whitelie.js");
+const types = read("whitelie.d.ts");
+const about = JSON.parse(read("package.json"));
+
+test("the module is smaller than 4 kB, gzipped as it is", () => {
+  const size = gzipSync(source, { level: 9 }).length;
+  assert.ok(size < 4096, `${size} bytes`);
+});
+
+test("secrets come from the platform's generator only", () => {
+  assert.ok(!source.includes("Math.random"));
+  assert.ok(source.includes("crypto.getRandomValues"));
+});
+
+test("the source names no host, imports nothing, and does not listen", () => {
+  assert.doesNotMatch(source, /https?:|wss?:|\bimport\b|\brequire\b|sendBeacon|addEventListener|keepalive|cookie/);
+});
+
+test("types and exports are the same", () => {
+  const declared = [...types.matchAll(/^export (?:declare )?(?:function|const|class) (\w+)/gm)].map(([, name]) => name);
+  assert.deepEqual(declared.sort(), Object.keys(module).sort());
+});
+
+const members = (name) => {
+  const [, body] = types.match(new RegExp(`interface ${name} \\{([^]*?)\\n\\}`));
+  return [...body.matchAll(/^  (\w+)\??[:(]/gm)].map(([, member]) => member).sort();
+};
+
+test("the types have the client's methods and the choice's fields", async () => {
+  const store = { getItem() {}, setItem() {}, removeItem() {}, keys: () => [] };
+  const client = module.new Whitelie({ server: "", key: "", store });
+  assert.deepEqual(members("Client"), Object.keys(client).sort());
+  assert.deepEqual(members("Choice"), Object.keys(await client.decide("x", { force: "a" })).sort());
+});
+
+test("types, source, contract and README have the same options", () => {
+  const [, parameters] = source.match(/Whitelie\(\{([^]*?)\n\}\)/);
+  const options = [...parameters.matchAll(/^  (\w+)/gm)].map(([, name]) => name).sort();
+  assert.deepEqual(members("Options"), options);
+  const rows = (text) => [...text.matchAll(/^\| `(\w+)` \|/gm)].map(([, name]) => name);
+  for (const name of options) assert.ok(rows(read("README.md")).includes(name), name);
+  for (const name of rows(read("../CONTRACT.md"))) assert.ok(options.includes(name), name);
+});
+
+test("the package is as a page's maintainer wants it", () => {
+  assert.equal(about.name, "whitelie");
+  assert.equal(about.type, "module");
+  assert.equal(about.license, "MIT");
+  assert.equal(about.sideEffects, false);
+  assert.equal(about.scripts.test, "node --test");
+  for (const kind of ["dependencies", "devDependencies", "peerDependencies"]) assert.ok(!(kind in about));
+  for (const file of [...about.files, ...Object.values(about.exports["."])]) read(file);
+});
+
+test("options are optional but for the service", () => {
+  assert.match(types, /^  server: string/m);
+  assert.match(types, /^  key: string/m);
+});

@@ -1,0 +1,30 @@
+"""`whitelie demo`: a shop, its simulated visitors, and the service that learns from them."""
+
+from typing import Annotated
+
+import typer
+
+from whitelie.cli.frame import refusing, service_extra
+from whitelie.demo import FASTEST, PACE
+
+
+@refusing
+def demo(
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Listen on this port; 0 takes a free one.")
+    ] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    pace: Annotated[
+        float,
+        typer.Option(min=0, max=FASTEST, metavar="N", help="Visitors per second to begin with."),
+    ] = PACE,
+) -> None:
+    """Show on this machine, in a minute, how the best variant is found without a true click.
+
+    Starts the service on a store in a temporary folder, a small shop that uses the browser client,
+    and simulated visitors; until interrupted. Nothing is left behind.
+    """
+    with service_extra():
+        from whitelie.demo.server import run  # noqa: PLC0415
+
+    run(port, pace, opens_browser=browser)

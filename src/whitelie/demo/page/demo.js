@@ -1,0 +1,23 @@
+// The page: settings first, then the shop, the device, and the two tables.
+
+import { notify } from "/dashboard/element.js"
+import { startDevice } from "./device.js"
+import { startLearning } from "./learning.js"
+
+const byId = (id) => document.getElementById(id)
+const settings = await (await fetch("/demo/settings")).json()
+
+byId("admin").textContent = settings.admin
+byId("dashboard").href = `/#/experiments/${settings.experiment}`
+byId("copy").addEventListener("click", async () => {
+  await navigator.clipboard.writeText(settings.admin)
+  notify("Copied.")
+})
+byId("shortened").textContent =
+  `A click counts for ${settings.window} seconds and a report leaves within another ${settings.spread}, so that ` +
+  "you can watch it. Minutes or hours are usual, and a device refuses a spread below 30 seconds unless its page " +
+  "says otherwise, as this one does. Everything else is as in production: the service, its store, both clients, " +
+  "the coin, and the limit of ε = 10 a day on your device."
+
+startDevice(settings)
+startLearning(settings)

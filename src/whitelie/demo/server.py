@@ -1,0 +1,113 @@
+"""The process: the service on a store in a temporary folder, the shop, and its visitors."""
+
+import os
+import secrets
+import signal
+import sys
+import threading
+import webbrowser
+from pathlib import Path
+from socket import create_server, socket
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from whitelie.demo.app import FOLDER, Demo
+from whitelie.demo.crowd import CrowdProcess
+from whitelie.demo.shop import EPSILON, HEROES, SPREAD, WINDOW, experiment
+from whitelie.demo.visitors import World
+from whitelie.errors import WhitelieError
+from whitelie.service import keys, registry, wire
+from whitelie.service.app import build
+from whitelie.service.cork import CorkedProtocol
+from whitelie.service.door import Service
+from whitelie.service.engine import Engine
+from whitelie.service.experiment import Rules
+from whitelie.service.limits import Limits
+from whitelie.service.moment import this_minute
+from whitelie.service.server import BACKLOG, SWITCH, Server, warm_up
+from whitelie.service.store import Key, Store
+from whitelie.service.store.sqlite import SQLiteStore
+
+HOST = "127.0.0.1"
+GRACE = 2
+UNLIMITED = 10**6
+"""Decisions per minute: all visitors come from one address and share one key."""
+
+
+def run(port: int, pace: float, *, opens_browser: bool) -> None:
+    """Serve the demonstration until a signal to end, and leave nothing behind."""
+    for each in (signal.SIGINT, signal.SIGTERM):  # which uvicorn raises again when it has ended
+        signal.signal(each, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+    with _listen(port) as listening, TemporaryDirectory(prefix="whitelie-demo-") as folder:
+        port = listening.getsockname()[1]
+        store = SQLiteStore(Path(folder) / "demo.db")
+        store.claim()
+        facts = _create(store, port)
+        print("Getting ready; the first start compiles and takes half a minute.", flush=True)
+        warm_up()
+        sys.setswitchinterval(SWITCH)
+        sealing = [secrets.token_urlsafe(32).encode()]
+        engine = Engine(store, lambda: sealing)
+        world = World(
+            server=f"http://{HOST}:{port}",
+            key=facts["key"],
+            experiment=facts["experiment"],
+            window=WINDOW,
+            spread=SPREAD,
+            rates={hero.key: hero.rate for hero in HEROES},
+        )
+        with CrowdProcess(world, pace) as crowd:
+            service = build(Service(engine, Rules(), Limits(UNLIMITED)))
+            config = uvicorn.Config(
+                Demo(service, crowd, port, facts),
+                loop="uvloop",
+                http=CorkedProtocol,
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                timeout_graceful_shutdown=GRACE,
+            )
+            address = f"http://{HOST}:{port}{FOLDER}"
+            print(f"The shop is at {address}\nCtrl-C ends it and removes {folder}.", flush=True)
+            if opens_browser:
+                threading.Thread(target=_open, args=(address,), daemon=True).start()
+            Server(config, engine).run([listening])
+
+
+def _listen(port: int) -> socket:
+    try:
+        return create_server((HOST, port), backlog=BACKLOG)
+    except OSError as error:
+        reason = f"cannot listen on {HOST}:{port}: {error.strerror}; give another --port"
+        raise WhitelieError(reason) from None
+
+
+def _create(store: Store, port: int) -> dict[str, Any]:
+    """Create the experiment and its keys; return what the page must know of them."""
+    asked = msgspec.convert(experiment(), wire.NewExperiment)
+    saved, _ = registry.create(store, Rules().create(asked, this_minute(), None))
+    origins = tuple(f"http://{host}:{port}" for host in (HOST, "localhost"))
+    page = Key("shop", "publishable", b"", origins, UNLIMITED)
+    return {
+        "experiment": saved.slug,
+        "key": keys.create(store, page),
+        "reader": keys.create(store, Key("panel", "reader", b"")),
+        "admin": keys.create(store, Key("admin", "admin", b"")),
+        "epsilon": EPSILON,
+        "window": WINDOW,
+        "spread": SPREAD,
+        "heroes": [{"key": hero.key, "title": hero.title, "rate": hero.rate} for hero in HEROES],
+    }
+
+
+def _open(address: str) -> None:
+    """Open a browser where there is a screen; one in this terminal would be in the way."""
+    has_screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    if has_screen or sys.platform != "linux":
+        webbrowser.open(address)

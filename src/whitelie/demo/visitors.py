@@ -1,0 +1,241 @@
+"""Simulated visitors, in a process of their own: `python -m whitelie.demo.visitors`.
+
+Each is a person with a device: a `whitelie.client.Client` with its own storage, ledger and coin,
+which asks the service over HTTP, waits, and reports. People click with true probabilities, which
+the service does not know. The process ends when its standard input does.
+"""
+
+import heapq
+import http.client
+import json
+import queue
+import random
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from whitelie.client import Answer, Choice, Client, NoAnswer, WhitelieWarning
+
+WORKERS = 24
+MOST_WAITING = 4 * WORKERS
+"""Requests that may wait for a worker before further visitors are kept at the door."""
+
+TICK = 0.005
+SAID_EVERY = 0.2
+PATIENCE = 10.0
+IDLE = 2.0
+"""Seconds after which a connection is not used again: the service closes idle ones after five."""
+
+Action = Callable[[], None]
+
+
+class World(NamedTuple):
+    """Where the service is, and what people are like."""
+
+    server: str
+    key: str
+    experiment: str
+    window: int
+    spread: int
+    rates: dict[str, float]
+
+
+@dataclass
+class Truth:
+    """What really happened. It stays in this process but for the sums that the page shows."""
+
+    shown: dict[str, int]
+    clicks: dict[str, int]
+    reports: int = 0
+    lies: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def text(self) -> str:
+        """Return it as JSON."""
+        with self.lock:
+            return json.dumps(
+                {
+                    "shown": self.shown,
+                    "clicks": self.clicks,
+                    "reports": self.reports,
+                    "lies": self.lies,
+                }
+            )
+
+
+class Wire:
+    """Requests over connections that are kept alive, one to a thread."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        parts = urlsplit(address)
+        self._place = parts.hostname or "", parts.port
+        self._local = threading.local()
+
+    def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
+        """Return the answer, or raise `NoAnswer`."""
+        connection = self._connection(timeout)
+        try:
+            connection.request("POST", path, body, dict(headers))
+            answer = connection.getresponse()
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise NoAnswer from error
+        self._local.used = time.monotonic()
+        return Answer(answer.status, content)
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        known: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if known is None:
+            known = http.client.HTTPConnection(*self._place, timeout=timeout)
+            self._local.connection = known
+        elif time.monotonic() - self._local.used > IDLE:
+            known.close()  # it opens anew with the next request
+        self._local.used = time.monotonic()
+        return known
+
+
+class Line:
+    """One visitor's way to the service, on which is seen which bit was sent."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.address = wire.address
+        self.sent: int | None = None
+        self._wire = wire
+
+    def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
+        """Return the answer, or raise `NoAnswer`."""
+        answer = self._wire.post(path, body, headers, timeout)
+        if path == "/v1/feedback":
+            self.sent = json.loads(body)["bit"]
+        return answer
+
+
+class Crowd:
+    """Lets visitors come at a pace, and everything happen at its time."""
+
+    def __init__(self, world: World, people: random.Random) -> None:
+        self.world = world
+        self.people = people
+        self.pace = 0.0
+        self.is_ending = False
+        none = dict.fromkeys(world.rates, 0)
+        self.truth = Truth(dict(none), dict(none))
+        self.wire = Wire(world.server)
+        self._later: list[tuple[float, int, Action]] = []
+        self._numbers = count()
+        self._lock = threading.Lock()
+        self._now: queue.SimpleQueue[Action] = queue.SimpleQueue()
+
+    def at(self, moment: float, action: Action) -> None:
+        """Do something at a moment of the clock."""
+        with self._lock:
+            heapq.heappush(self._later, (moment, next(self._numbers), action))
+
+    def run(self) -> None:
+        """Live until `is_ending`."""
+        for _ in range(WORKERS):
+            threading.Thread(target=self._work, daemon=True).start()
+        last = time.time()
+        outside, said = 0.0, 0.0
+        while not self.is_ending:
+            now = time.time()
+            outside = min(outside + self.pace * max(now - last, 0.0), self.pace / 5 + 1)
+            last = now
+            while outside >= 1 and self._now.qsize() < MOST_WAITING:
+                outside -= 1
+                self._now.put(Visitor(self).arrive)
+            for action in self._due(now):
+                self._now.put(action)
+            if abs(now - said) > SAID_EVERY:
+                said = now
+                print(self.truth.text(), flush=True)
+            time.sleep(TICK)
+
+    def _due(self, now: float) -> list[Action]:
+        found = []
+        with self._lock:
+            while self._later and self._later[0][0] <= now:
+                found.append(heapq.heappop(self._later)[2])
+        return found
+
+    def _work(self) -> None:
+        while True:
+            self._now.get()()
+
+
+class Visitor:
+    """A person and a device."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        self._crowd = crowd
+        self._line = Line(crowd.wire)
+        spread, key = crowd.world.spread, crowd.world.key
+        self._device = Client(self._line, key, min_spread=spread, timeout=PATIENCE)
+        self._choice = Choice(None)
+        self._has_clicked = False
+
+    def arrive(self) -> None:
+        """Look at the shop; whether and when to click is up to the person."""
+        world, truth, people = self._crowd.world, self._crowd.truth, self._crowd.people
+        now = time.time()
+        self._choice = self._device.decide(world.experiment)
+        arm = self._choice.arm
+        if arm is None:
+            return
+        with truth.lock:
+            truth.shown[arm] += 1
+            likes = people.random() < world.rates[arm]
+            moment = now + world.window * people.uniform(0.1, 0.9)
+        if likes:
+            self._crowd.at(moment, self.click)
+        self._report_when_due()
+
+    def click(self) -> None:
+        """Click: the device takes note of it, and nothing is sent."""
+        self._has_clicked = True
+        self._choice.reward(1)
+        truth = self._crowd.truth
+        with truth.lock:
+            truth.clicks[self._choice.arm or ""] += 1
+
+    def report(self) -> None:
+        """Send the flipped bit, which has come to its time."""
+        if self._device.flush():
+            truth = self._crowd.truth
+            with truth.lock:
+                truth.reports += 1
+                truth.lies += self._line.sent != int(self._has_clicked)
+        self._report_when_due()
+
+    def _report_when_due(self) -> None:
+        due = self._device.next_due
+        if due is not None:
+            self._crowd.at(due, self.report)
+
+
+def _listen(crowd: Crowd) -> None:
+    for line in sys.stdin:
+        crowd.pace = float(line)
+    crowd.is_ending = True
+
+
+def main() -> None:
+    """Read where the service is, then paces; say the sums of what is true again and again."""
+    warnings.simplefilter("ignore", WhitelieWarning)  # a visitor who gets no answer goes away
+    crowd = Crowd(World(**json.loads(sys.stdin.readline())), random.Random())
+    threading.Thread(target=_listen, args=(crowd,), daemon=True).start()
+    with suppress(BrokenPipeError):
+        crowd.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,329 @@
+"""`whitelie demo` as a process, in Chromium: it learns, and your own device keeps quiet."""
+
+import contextlib
+import json
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, Request, expect
+
+from browser import FACTS, READABLE
+from whitelie.client import Answer, Client
+from whitelie.demo.app import POLICY, client_script
+from whitelie.demo.shop import HEROES, SPREAD, WINDOW
+from whitelie.demo.visitors import Crowd, Visitor, World
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 60.0
+"""Seconds after which a test gives up; nothing is said about speed."""
+
+BEST = max(HEROES, key=lambda hero: hero.rate).key
+
+
+@dataclass
+class Demo:
+    """A demonstration at work: where it is, and where its folder is."""
+
+    process: "subprocess.Popen[str]"
+    address: str
+    folder: Path
+
+    @property
+    def origin(self) -> str:
+        return self.address.removesuffix("/demo")
+
+    def ask(self, path: str, **given: Any) -> Any:
+        answer = httpx.get(self.origin + path, timeout=30, **given)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def results(self) -> Any:
+        facts = self.ask("/demo/settings")
+        key = {"Authorization": f"Bearer {facts['reader']}"}
+        return self.ask(f"/v1/experiments/{facts['experiment']}/results", headers=key)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-W", "error", "-m", "whitelie", "demo", "--no-browser", *arguments]
+
+
+def started(*arguments: str) -> Demo:
+    process = subprocess.Popen(
+        command("--port", "0", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stdout is not None
+    said = "".join(process.stdout.readline() for _ in range(3))
+    address = re.search(r"http://127\.0\.0\.1:\d+/demo", said)
+    folder = re.search(r"removes (\S+)\.$", said, re.MULTILINE)
+    assert address, said
+    assert folder, said
+    return Demo(process, address[0], Path(folder[1]))
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Demo]:
+    running = started("--pace", "40")
+    yield running
+    running.process.send_signal(signal.SIGINT)
+    running.process.communicate(timeout=PATIENCE)
+
+
+@dataclass
+class Sight:
+    """The page, what it asked for, and what the browser complained of."""
+
+    page: Page
+    requests: list[Request] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def note(self, request: Request) -> None:
+        self.requests.append(request)
+
+    @property
+    def reports(self) -> list[Request]:
+        return [each for each in self.requests if each.url.endswith("/v1/feedback")]
+
+
+Look = Callable[..., Sight]
+
+
+@pytest.fixture
+def look(chromium: Browser, demo: Demo) -> Iterator[Look]:
+    contexts = []
+
+    def looking(width: int = 1280, *, dark: bool = False) -> Sight:
+        context = chromium.new_context(
+            viewport={"width": width, "height": 940}, color_scheme="dark" if dark else "light"
+        )
+        contexts.append(context)
+        sight = Sight(context.new_page())
+        page = sight.page
+        page.on("request", sight.note)
+        page.on("pageerror", lambda error: sight.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: (
+                sight.complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
+        page.goto(demo.address)
+        expect(page.locator("#buy")).to_be_enabled()
+        return sight
+
+    yield looking
+    for context in contexts:
+        context.close()
+
+
+def shown(page: Page, name: str) -> int:
+    """Return the number that an element shows."""
+    return int(re.sub(r"\D", "", page.locator(name).inner_text()) or 0)
+
+
+def until(holds: Callable[[], bool], page: Page | None = None) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        if page:
+            page.wait_for_timeout(100)
+        else:
+            time.sleep(0.1)
+
+
+def test_your_click_is_sent_later_once_and_flipped(look: Look, demo: Demo) -> None:
+    sight = look()
+    page = sight.page
+    page.get_by_role("button", name="Visit again").click()
+    expect(page.locator("#clicked")).to_have_text("none so far")
+    stored = page.evaluate("Object.entries(localStorage).filter(([n]) => /report/.test(n))")
+    newest = max((json.loads(text) for _, text in stored), key=lambda one: one["decided"])
+    sight.requests.clear()
+    page.locator("#buy").click()
+    expect(page.locator("#clicked")).to_contain_text("it stays here")
+    expect(page.locator("#leaves")).to_contain_text("leaves in")
+    expect(page.locator("#bits .used .bit")).to_have_text("•")
+    page.locator("#reveal").click()
+    expect(page.locator("#bits .used .bit")).to_have_text(str(newest["bits"][1]))
+
+    def mine() -> list[Request]:
+        return [each for each in sight.reports if newest["token"] in str(each.post_data)]
+
+    assert not mine()
+    until(lambda: bool(mine()), page)
+    assert time.time() * 1000 >= newest["due"]
+    expect(page.locator("#leaves")).to_contain_text("has left")
+    page.wait_for_timeout(1500)
+    (report,) = mine()
+    assert report.post_data_json == {"token": newest["token"], "bit": newest["bits"][1]}
+    assert "authorization" not in report.all_headers()
+    assert "cookie" not in report.all_headers()
+    expect(page.locator("#log")).to_contain_text(str(report.post_data))
+    assert len(sight.reports) <= 2, "one for each visit"
+    assert not sight.complaints
+    assert all(each.url.startswith(demo.origin) for each in sight.requests)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_is_readable(look: Look, width: int, dark: bool) -> None:
+    sight = look(width, dark=dark)
+    expect(sight.page.locator("#true-clicks")).not_to_have_text("0")
+    facts = sight.page.evaluate(FACTS)
+    assert max(facts["scroll_width"], facts["inner_width"]) <= width
+    assert facts["contrast"] >= READABLE
+    assert facts["headings"][0] == 1
+    found = Axe().run(sight.page).response["violations"]
+    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    assert [f"{each['id']}: {each['nodes'][0]['html']}" for each in serious] == []
+    assert not sight.complaints
+
+
+def test_the_best_arm_is_found(look: Look, demo: Demo) -> None:
+    sight = look()
+    page = sight.page
+    slider = page.locator("#pace")
+    expect(slider).to_have_value("40")
+    slider.fill("300")
+    until(lambda: demo.ask("/demo/truth")["pace"] == 300)
+    place = [hero.key for hero in HEROES].index(BEST)
+    row = page.locator("#known tr").nth(place)
+    share = row.locator("td").last
+    until(lambda: int(re.sub(r"\D", "", share.inner_text()) or 0) > 80, page)
+    slider.fill("0")
+    until(lambda: demo.ask("/demo/truth")["pace"] == 0)
+    results, truth = demo.results(), demo.ask("/demo/truth")
+    best = results["arms"][place]
+    assert best["probability_best"] == max(arm["probability_best"] for arm in results["arms"])
+    expect(page.locator("#sentence")).to_contain_text(BEST)
+    assert shown(page, "#true-clicks") > 0
+    assert 0.1 < truth["lies"] / truth["reports"] < 0.45
+    until(lambda: _all_have_reported(demo.ask("/demo/truth")))
+    results, truth = demo.results(), demo.ask("/demo/truth")
+    own = sum(arm["issued"] for arm in results["arms"]) - sum(truth["shown"].values())
+    assert 0 < own < 20, "the visits of browsers, which the server cannot tell from the others"
+    assert results["alarms"] == []
+    assert not sight.complaints
+
+
+def _all_have_reported(truth: Any) -> bool:
+    return bool(truth["reports"] == sum(truth["shown"].values()))
+
+
+def test_the_dashboard_opens_with_the_key_that_is_shown(look: Look, demo: Demo) -> None:
+    sight = look()
+    key = sight.page.locator("#admin").inner_text()
+    with sight.page.context.expect_page() as opened:
+        sight.page.locator("#dashboard").click()
+    opened.value.get_by_label("key").fill(key)
+    opened.value.keyboard.press("Enter")
+    expect(opened.value.locator(".experiment")).to_be_visible()
+
+
+def test_what_is_served(demo: Demo) -> None:
+    page = httpx.get(demo.address)
+    assert page.headers["content-security-policy"] == POLICY
+    assert "unsafe" not in POLICY
+    for path in re.findall(r'(?:href|src)="(/demo/[^"]+)"', page.text):
+        assert httpx.get(demo.origin + path).status_code == 200
+    script = httpx.get(f"{demo.address}/whitelie.js")
+    assert script.content == client_script() == (ROOT / "clients/js/whitelie.js").read_bytes()
+    again = httpx.get(demo.address, headers={"If-None-Match": page.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert httpx.get(demo.address, headers={"Host": "evil.example"}).status_code == 421
+    paced = f"{demo.address}/pace"
+    assert httpx.post(paced, json={"pace": 9}, headers={"Origin": "http://x"}).status_code == 403
+    assert httpx.post(paced, content=b"9").status_code == 422
+
+
+def test_it_ends_and_leaves_nothing() -> None:
+    running = started("--pace", "100")
+    assert running.folder.is_dir()
+    until(lambda: sum(running.ask("/demo/truth")["shown"].values()) > 50)
+    children = _children(running.process.pid)
+    assert children
+    running.process.send_signal(signal.SIGINT)
+    said = running.process.communicate(timeout=PATIENCE)
+    assert running.process.returncode in (0, 130), said
+    assert said[1] == ""
+    assert not running.folder.exists()
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            fields = status.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent:
+                found.append(int(status.parent.name))
+    return found
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = subprocess.run(
+            command("--port", port), capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1
+    assert "give another --port" in ended.stderr
+
+
+# A visitor, alone
+
+
+class Service:
+    """Answers as the service does, and keeps what was sent."""
+
+    address = "http://service.example"
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+
+    def post(self, path: str, body: bytes, headers: Any, timeout: float) -> Answer:
+        self.bodies.append({"path": path, **json.loads(body)})
+        mechanism = {"p00": 0.731, "p11": 0.731, "window": WINDOW, "spread": SPREAD}
+        decision = {"arm": "kind", "token": "t", "mechanism": mechanism, "expires_in": 600}
+        return Answer(200, json.dumps({"decisions": [decision]}).encode())
+
+
+@pytest.mark.parametrize("likes", [False, True])
+def test_a_visitor_reports_at_its_time_whatever_it_likes(likes: bool) -> None:
+    service = Service()
+    world = World(service.address, "pk_key", "x", WINDOW, SPREAD, {"kind": float(likes)})
+    crowd = Crowd(world, random.Random(1))
+    crowd.wire = service  # type: ignore[assignment]
+    agenda: list[tuple[float, Callable[[], None]]] = []
+    crowd.at = lambda moment, action: agenda.append((moment, action))  # type: ignore[method-assign]
+    start = time.time()
+    visitor = Visitor(crowd)
+    visitor.arrive()
+    assert [body["path"] for body in service.bodies] == ["/v1/experiments/x/decisions"]
+    names = [getattr(action, "__name__", "") for _, action in agenda]
+    assert names == (["click", "report"] if likes else ["report"])
+    assert start + WINDOW <= agenda[-1][0] <= time.time() + WINDOW + SPREAD
+    if likes:
+        assert agenda[0][0] < start + WINDOW
+        agenda[0][1]()
+    visitor.report()
+    assert len(service.bodies) == 1, "nothing leaves before its time"
+    assert crowd.truth.clicks == {"kind": int(likes)}
+    assert isinstance(visitor._device, Client)
