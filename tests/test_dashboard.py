@@ -261,6 +261,7 @@ def test_states_say_what_they_must(look: Look, site: Site) -> None:
         expect(page.locator("#notice")).to_have_text("Copied.")
         assert page.evaluate("navigator.clipboard.readText()") == snippet.text_content()
         sight.open("alarmed")
+        expect(page.get_by_role("button", name="Ship the winner…")).to_be_disabled()
         for alarm in site.results("alarmed")["alarms"]:
             expect(page.locator(".alarms")).to_contain_text(alarm["message"])
         hashed = site.ask("GET", "/v1/experiments/alarmed/privacy").json()["hash"]

@@ -140,11 +140,12 @@ class View {
   }
 
   /** Offer what can be done now. */
-  #offer({ status, arms }) {
+  #offer({ status, arms, alarms }) {
     say(this.pauseButton, status === "paused" ? "Resume" : "Pause")
     this.pauseButton.disabled = this.stopButton.disabled = status === "stopped"
     const active = arms.filter((arm) => !arm.retired)
-    this.shipButton.disabled = status === "stopped" || active.length < 2 || !active.some((arm) => arm.answered)
+    const isUnknown = !active.some((arm) => arm.answered) || alarms.some((alarm) => alarm.code === "misspecified")
+    this.shipButton.disabled = status === "stopped" || active.length < 2 || isUnknown
   }
 
   async #load() {
@@ -196,7 +197,8 @@ class View {
     const sure = isSettled
       ? `“${winner.key}” is best; this is settled.`
       : `“${winner.key}” is ${percent(winner.probability_best, 0)} likely best, which is not settled. It may turn out otherwise.`
-    const text = [sure, `From now on everybody gets it. ${plural(others.length, "other arm")} will be retired and cannot come back.`]
+    const doubts = this.results.alarms.map((alarm) => `Mind the alarm: ${alarm.message}`)
+    const text = [sure, ...doubts, `From now on everybody gets it. ${plural(others.length, "other arm")} will be retired and cannot come back.`]
     if (await confirmed({ title: `Ship “${winner.key}”?`, text, action: "Ship it", isDangerous: !isSettled })) {
       await this.#change({ retire: others }, `${winner.key} is shipped: it is the only arm now.`)
     }

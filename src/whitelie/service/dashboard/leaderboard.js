@@ -55,7 +55,7 @@ export class Leaderboard {
     const swatch = el("span", { class: "swatch", "aria-hidden": "true" })
     const name = el("span", { class: "name" })
     const badge = el("span", { class: "badge" })
-    cells.arm.append(swatch, name, badge)
+    cells.arm.append(el("div", { class: "who" }, swatch, name, badge))
     const values = {}
     for (const column of ["raw", "estimate", "issued", "answered"]) cells[column].append((values[column] = el("span")))
     const bars = {}
