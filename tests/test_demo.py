@@ -20,6 +20,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Request, expect
 
 from browser import FACTS, READABLE
+from test_docs import blocks
 from whitelie.client import Answer, Client
 from whitelie.demo.app import POLICY, client_script
 from whitelie.demo.shop import HEROES, SPREAD, WINDOW
@@ -107,9 +108,11 @@ Look = Callable[..., Sight]
 def look(chromium: Browser, demo: Demo) -> Iterator[Look]:
     contexts = []
 
-    def looking(width: int = 1280, *, dark: bool = False) -> Sight:
+    def looking(width: int = 1280, *, dark: bool = False, har: Path | None = None) -> Sight:
         context = chromium.new_context(
-            viewport={"width": width, "height": 940}, color_scheme="dark" if dark else "light"
+            viewport={"width": width, "height": 940},
+            color_scheme="dark" if dark else "light",
+            record_har_path=har,
         )
         contexts.append(context)
         sight = Sight(context.new_page())
@@ -146,8 +149,9 @@ def until(holds: Callable[[], bool], page: Page | None = None) -> None:
             time.sleep(0.1)
 
 
-def test_your_click_is_sent_later_once_and_flipped(look: Look, demo: Demo) -> None:
-    sight = look()
+def test_your_click_is_sent_later_once_and_flipped(look: Look, demo: Demo, tmp_path: Path) -> None:
+    recording = tmp_path / "visit.har"
+    sight = look(har=recording)
     page = sight.page
     page.get_by_role("button", name="Visit again").click()
     expect(page.locator("#clicked")).to_have_text("none so far")
@@ -177,6 +181,19 @@ def test_your_click_is_sent_later_once_and_flipped(look: Look, demo: Demo) -> No
     assert len(sight.reports) <= 2, "one for each visit"
     assert not sight.complaints
     assert all(each.url.startswith(demo.origin) for each in sight.requests)
+    page.context.close()
+    _check_recording(recording, newest)
+
+
+def _check_recording(recording: Path, newest: dict[str, Any]) -> None:
+    """The program of docs/check.md reads what Chromium has recorded."""
+    program: dict[str, Any] = {}
+    exec(blocks((ROOT / "docs/check.md").read_text("utf-8"))[0].text, program)
+    found = program["visits"](json.loads(recording.read_text("utf-8")), [False, True])
+    assert [clicked for clicked, _ in found] == [False, True]
+    ((seconds, bit),) = found[1][1]
+    assert bit == newest["bits"][1]
+    assert seconds >= WINDOW - 0.1
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
