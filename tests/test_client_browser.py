@@ -299,9 +299,13 @@ def reload(device: Device, page: Page) -> Page:
 
 
 def crash(device: Device, page: Page) -> Page:
-    with pytest.raises(Error, match=r"crash|ERR_"), page.expect_event("crash"):
+    crashed: list[Page] = []
+    page.on("crash", lambda crashing: crashed.append(crashing))  # noqa: PLW0108
+    with pytest.raises(Error):
         page.goto("chrome://crash")
-    return device.open()
+    after = device.open()
+    eventually(after, lambda: crashed == [page])
+    return after
 
 
 def close(device: Device, page: Page) -> Page:

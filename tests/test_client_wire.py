@@ -60,6 +60,7 @@ class Wire:
     """What requests alone show, beside who clicked; `counts` are the service's own."""
 
     records: list[Record]
+    fields: set[tuple[str, ...]]
     reports: Counter[str]
     counts: tuple[int, int, int]
 
@@ -101,6 +102,7 @@ class Service:
         clicks = {visit["token"]: visit["clicked"] for visit in found["visits"]}
         return Wire(
             joined(found["requests"], clicks),
+            {tuple(one["body"]) for one in found["requests"]},
             Counter(one["body"]["token"] for one in found["requests"] if is_report(one)),
             self.counts(experiment),
         )
@@ -182,6 +184,7 @@ def test_what_leaves_the_client_keeps_the_promise(service: Service) -> None:
     assert ONE.epsilon in epsilons(found)
     assert found.epsilon <= ONE.epsilon
     assert epsilons(found).lower > 0.8, "the audit has no power"
+    assert wire.fields == {(), ("token", "bit")}
     assert set(wire.reports.values()) == {1}
     assert wire.counts == (VISITS, len(wire.reports), wire.bits)
     assert min(found.shares) > 0.9, "who stays or comes back reports"

@@ -153,14 +153,7 @@ def test_your_click_is_sent_later_once_and_flipped(look: Look, demo: Demo, tmp_p
     recording = tmp_path / "visit.har"
     sight = look(har=recording)
     page = sight.page
-    page.get_by_role("button", name="Visit again").click()
-    expect(page.locator("#clicked")).to_have_text("none so far")
-    stored = page.evaluate("Object.entries(localStorage).filter(([n]) => /report/.test(n))")
-    newest = max((json.loads(text) for _, text in stored), key=lambda one: one["decided"])
-    sight.requests.clear()
-    page.locator("#buy").click()
-    expect(page.locator("#clicked")).to_contain_text("it stays here")
-    expect(page.locator("#leaves")).to_contain_text("leaves in")
+    newest, visits = _click_in_time(page)
     expect(page.locator("#bits .used .bit")).to_have_text("•")
     page.locator("#reveal").click()
     expect(page.locator("#bits .used .bit")).to_have_text(str(newest["bits"][1]))
@@ -168,6 +161,7 @@ def test_your_click_is_sent_later_once_and_flipped(look: Look, demo: Demo, tmp_p
     def mine() -> list[Request]:
         return [each for each in sight.reports if newest["token"] in str(each.post_data)]
 
+    expect(page.locator("#leaves")).to_contain_text("leaves in")
     assert not mine()
     until(lambda: bool(mine()), page)
     assert time.time() * 1000 >= newest["due"]
@@ -178,20 +172,33 @@ def test_your_click_is_sent_later_once_and_flipped(look: Look, demo: Demo, tmp_p
     assert "authorization" not in report.all_headers()
     assert "cookie" not in report.all_headers()
     expect(page.locator("#log")).to_contain_text(str(report.post_data))
-    assert len(sight.reports) <= 2, "one for each visit"
+    assert len(sight.reports) <= visits, "one for each visit"
     assert not sight.complaints
     assert all(each.url.startswith(demo.origin) for each in sight.requests)
     page.context.close()
-    _check_recording(recording, newest)
+    _check_recording(recording, newest, visits)
 
 
-def _check_recording(recording: Path, newest: dict[str, Any]) -> None:
+def _click_in_time(page: Page) -> tuple[dict[str, Any], int]:
+    """Visit, and click before the window ends; return what is stored, and how often it took."""
+    for visits in range(2, 8):  # the first was when the page was opened
+        page.get_by_role("button", name="Visit again").click()
+        expect(page.locator("#clicked")).to_have_text("none so far")
+        stored = page.evaluate("Object.entries(localStorage).filter(([n]) => /report/.test(n))")
+        newest = max((json.loads(text) for _, text in stored), key=lambda one: one["decided"])
+        page.locator("#buy").click()
+        expect(page.locator("#clicked")).not_to_have_text("none so far")
+        if "it stays here" in page.locator("#clicked").inner_text():
+            return newest, visits
+    raise AssertionError("this machine is too slow to click")
+
+
+def _check_recording(recording: Path, newest: dict[str, Any], visits: int) -> None:
     """The program of docs/check.md reads what Chromium has recorded."""
     program: dict[str, Any] = {}
     exec(blocks((ROOT / "docs/check.md").read_text("utf-8"))[0].text, program)
-    found = program["visits"](json.loads(recording.read_text("utf-8")), [False, True])
-    assert [clicked for clicked, _ in found] == [False, True]
-    ((seconds, bit),) = found[1][1]
+    found = program["visits"](json.loads(recording.read_text("utf-8")), [True] * visits)
+    ((seconds, bit),) = found[-1][1]
     assert bit == newest["bits"][1]
     assert seconds >= WINDOW - 0.1
 
@@ -229,6 +236,7 @@ def test_the_best_arm_is_found(look: Look, demo: Demo) -> None:
     assert best["probability_best"] == max(arm["probability_best"] for arm in results["arms"])
     expect(page.locator("#sentence")).to_contain_text(BEST)
     assert shown(page, "#true-clicks") > 0
+    assert truth["leaks"] == 0
     assert 0.1 < truth["lies"] / truth["reports"] < 0.45
     until(lambda: _all_have_reported(demo.ask("/demo/truth")))
     results, truth = demo.results(), demo.ask("/demo/truth")

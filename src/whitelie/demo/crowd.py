@@ -22,6 +22,7 @@ class CrowdProcess:
             "clicks": dict.fromkeys(world.rates, 0),
             "reports": 0,
             "lies": 0,
+            "leaks": 0,
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "whitelie.demo.visitors"],

@@ -49,12 +49,16 @@ class World(NamedTuple):
 
 @dataclass
 class Truth:
-    """What really happened. It stays in this process but for the sums that the page shows."""
+    """What really happened. It stays in this process but for the sums that the page shows.
+
+    `lies` are reports that differ from the truth, `leaks` are requests that a click has caused.
+    """
 
     shown: dict[str, int]
     clicks: dict[str, int]
     reports: int = 0
     lies: int = 0
+    leaks: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def text(self) -> str:
@@ -66,6 +70,7 @@ class Truth:
                     "clicks": self.clicks,
                     "reports": self.reports,
                     "lies": self.lies,
+                    "leaks": self.leaks,
                 }
             )
 
@@ -104,15 +109,17 @@ class Wire:
 
 
 class Line:
-    """One visitor's way to the service, on which is seen which bit was sent."""
+    """One visitor's way to the service, on which is seen how often, and which bit, was sent."""
 
     def __init__(self, wire: Wire) -> None:
         self.address = wire.address
+        self.requests = 0
         self.sent: int | None = None
         self._wire = wire
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
         """Return the answer, or raise `NoAnswer`."""
+        self.requests += 1
         answer = self._wire.post(path, body, headers, timeout)
         if path == "/v1/feedback":
             self.sent = json.loads(body)["bit"]
@@ -202,9 +209,11 @@ class Visitor:
     def click(self) -> None:
         """Click: the device takes note of it, and nothing is sent."""
         self._has_clicked = True
+        before = self._line.requests
         self._choice.reward(1)
         truth = self._crowd.truth
         with truth.lock:
+            truth.leaks += self._line.requests - before
             truth.clicks[self._choice.arm or ""] += 1
 
     def report(self) -> None:

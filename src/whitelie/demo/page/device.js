@@ -42,6 +42,10 @@ export function startDevice(settings) {
     draw()
   })
   byId("again").addEventListener("click", enter)
+  byId("forget").addEventListener("click", () => {
+    client.forget()
+    enter()
+  })
   byId("reveal").addEventListener("click", () => {
     isRevealed = !isRevealed
     set(byId("reveal"), { "aria-pressed": String(isRevealed) })
@@ -71,7 +75,7 @@ export function startDevice(settings) {
     say(byId("clicked"), clickWords(visit, inTime))
     const mine = report && sent.find((each) => each.token === report.token)
     drawBits(report, inTime)
-    const words = reportWords({ report, mine, inTime, now })
+    const words = reportWords({ arm: visit.choice.arm, report, mine, inTime, now })
     say(byId("leaves"), words)
     set(byId("time"), { "aria-label": mine ? "The report has left" : "The report waits" })
     byId("time").classList.toggle("done", Boolean(mine))
@@ -98,12 +102,13 @@ export function startDevice(settings) {
 function clickWords({ clicked, start, report }, inTime) {
   if (clicked === null) return "none so far"
   const when = `after ${seconds(clicked - start)}`
-  if (!report) return `${when}; it stays here`
+  if (!report) return `${when}; it stays here, and nothing will be reported`
   return inTime ? `${when}; it stays here` : `${when}: too late to count. Visit again.`
 }
 
-function reportWords({ report, mine, inTime, now }) {
-  if (!report) return "none: the limit of this device is reached, or the service gave no answer."
+function reportWords({ arm, report, mine, inTime, now }) {
+  if (arm === null) return "none: the service gave no answer."
+  if (!report) return "none: this device has spent its limit of today."
   if (!mine) return `leaves in ${seconds(report.due - now)}, click or no click.`
   if (mine.status === null) return "is on its way."
   const bit = JSON.parse(mine.body).bit

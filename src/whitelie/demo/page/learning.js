@@ -45,6 +45,7 @@ export function startLearning(settings) {
     arms.forEach((arm, place) => {
       const row = known.get(arm.key)
       say(row.reports, count(arm.answered))
+      say(row.ones, count(arm.ones))
       say(row.noisy, percent(arm.raw_rate, 0))
       say(row.corrected, percent(arm.estimate, 0))
       say(row.share, shares ? percent(shares[place], 0) : "–")
@@ -63,15 +64,17 @@ export function startLearning(settings) {
     const best = settings.heroes.reduce((a, b) => (a.rate > b.rate ? a : b)).key
     say(byId("said-true"), `People like “${best}” best. No device ever says so.`)
     say(byId("true-clicks"), count(clicks))
+    say(byId("leaks"), count(truth.leaks))
     say(byId("lies"), truth.reports ? percent(truth.lies / truth.reports, 0) : "–")
     const { length } = past
     const [first, last] = [past[Math.max(length - 1 - RECENT, 0)], past[length - 1]]
     const pace = length > 1 ? (1000 * (last.people - first.people)) / (last.at - first.at) : 0
-    say(byId("passing"), `${count(total(truth.shown))} people so far, ${count(Math.round(pace))} per second now. Each device has its own coin and its own waiting time.`)
+    say(byId("passing"), `${count(total(truth.shown))} people so far, ${count(Math.round(pace))} per second now.`)
     if (isFresh) showPace(truth.pace)
     isFresh = false
   }
 
+  say(byId("coin"), `Every device turns its answer with probability ${percent(1 / (1 + Math.exp(settings.epsilon)), 0)} (ε\u00a0=\u00a0${settings.epsilon}) and reports at a time of its own.`)
   const slider = byId("pace")
   set(slider, { max: settings.fastest })
   const showPace = (pace) => {
@@ -124,8 +127,8 @@ function drawShares(areas, past) {
 }
 
 function knownRow(key, place) {
-  const row = { reports: el("td", { "data-label": "Reports" }), noisy: el("td", { "data-label": "Noisy", class: "soft" }), corrected: el("td", { "data-label": "Corrected", class: "strong" }), share: el("td", { "data-label": "Traffic", class: "strong" }), bar: interval(place) }
-  row.node = el("tr", {}, head(key, place), row.reports, row.noisy, row.corrected, el("td", { class: "wide" }, row.bar.node), row.share)
+  const row = { reports: el("td", { "data-label": "Reports" }), ones: el("td", { "data-label": "Ones" }), noisy: el("td", { "data-label": "Noisy", class: "soft" }), corrected: el("td", { "data-label": "Corrected", class: "strong" }), share: el("td", { "data-label": "Traffic", class: "strong" }), bar: interval(place) }
+  row.node = el("tr", {}, head(key, place), row.reports, row.ones, row.noisy, row.corrected, el("td", { class: "wide" }, row.bar.node), row.share)
   return row
 }
 
