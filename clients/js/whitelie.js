@@ -1,4 +1,4 @@
-// The rules are in CONTRACT.md.
+// CONTRACT.md has the rules, whitelie.d.ts what functions do.
 
 const ONE = 1n << 64n;
 const DAY = 86_400_000;
@@ -53,9 +53,12 @@ const queues = new Map();
 
 // All tabs share a lock; where it is missing or blocked, a page queues.
 async function exclusively(name, job) {
+  let begun;
   try {
-    return await navigator.locks.request(name, job);
-  } catch {}
+    return await navigator.locks.request(name, () => job((begun = true)));
+  } catch (error) {
+    if (begun) throw error;
+  }
   const turn = Promise.resolve(queues.get(name)).then(job, job);
   queues.set(name, turn);
   return turn;

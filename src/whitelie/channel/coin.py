@@ -9,6 +9,7 @@ import decimal
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 ONE = 1 << 64
 EXACT = decimal.Context(
@@ -32,6 +33,7 @@ def threshold(probability: float) -> int:
     return math.ceil(scaled) if probability < 0.5 else math.floor(scaled)
 
 
+@lru_cache(1024)
 def exact_epsilons(zero: int, one: int) -> tuple[float, float]:
     """Return (ε₀, ε₁): how far one report can speak for reward 0 and for reward 1.
 

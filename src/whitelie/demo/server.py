@@ -7,27 +7,23 @@ import sys
 import threading
 import webbrowser
 from pathlib import Path
-from socket import create_server, socket
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-import uvicorn
 
 from whitelie.demo.app import FOLDER, Demo
 from whitelie.demo.crowd import CrowdProcess
 from whitelie.demo.shop import EPSILON, HEROES, SPREAD, WINDOW, experiment
 from whitelie.demo.visitors import World
-from whitelie.errors import WhitelieError
 from whitelie.service import keys, registry, wire
 from whitelie.service.app import build
-from whitelie.service.cork import CorkedProtocol
 from whitelie.service.door import Service
 from whitelie.service.engine import Engine
 from whitelie.service.experiment import Rules
 from whitelie.service.limits import Limits
 from whitelie.service.moment import this_minute
-from whitelie.service.server import BACKLOG, SWITCH, Server, warm_up
+from whitelie.service.server import SWITCH, Server, configuration, end_quietly, listen, warm_up
 from whitelie.service.store import Key, Store
 from whitelie.service.store.sqlite import SQLiteStore
 
@@ -39,10 +35,9 @@ UNLIMITED = 10**6
 
 def run(port: int, pace: float, *, opens_browser: bool) -> None:
     """Serve the demonstration until a signal to end, and leave nothing behind."""
-    for each in (signal.SIGINT, signal.SIGTERM):  # which uvicorn raises again when it has ended
-        signal.signal(each, lambda *_: sys.exit(0))
+    end_quietly()
     signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    with _listen(port) as listening, TemporaryDirectory(prefix="whitelie-demo-") as folder:
+    with listen(HOST, port) as listening, TemporaryDirectory(prefix="whitelie-demo-") as folder:
         port = listening.getsockname()[1]
         store = SQLiteStore(Path(folder) / "demo.db")
         store.claim()
@@ -62,30 +57,13 @@ def run(port: int, pace: float, *, opens_browser: bool) -> None:
         )
         with CrowdProcess(world, pace) as crowd:
             service = build(Service(engine, Rules(), Limits(UNLIMITED)))
-            config = uvicorn.Config(
-                Demo(service, crowd, port, facts),
-                loop="uvloop",
-                http=CorkedProtocol,
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                timeout_graceful_shutdown=GRACE,
-            )
+            app = Demo(service, crowd, port, facts)
+            config = configuration(app, timeout_graceful_shutdown=GRACE)
             address = f"http://{HOST}:{port}{FOLDER}"
             print(f"The shop is at {address}\nCtrl-C ends it and removes {folder}.", flush=True)
             if opens_browser:
                 threading.Thread(target=_open, args=(address,), daemon=True).start()
             Server(config, engine).run([listening])
-
-
-def _listen(port: int) -> socket:
-    try:
-        return create_server((HOST, port), backlog=BACKLOG)
-    except OSError as error:
-        reason = f"cannot listen on {HOST}:{port}: {error.strerror}; give another --port"
-        raise WhitelieError(reason) from None
 
 
 def _create(store: Store, port: int) -> dict[str, Any]:
