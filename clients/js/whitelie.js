@@ -1,4 +1,4 @@
-// CONTRACT.md has the rules, whitelie.d.ts what functions do.
+// The rules are in CONTRACT.md.
 
 const ONE = 1n << 64n;
 const DAY = 86_400_000;
@@ -51,7 +51,7 @@ function warn(text) {
 
 const queues = new Map();
 
-// All tabs share a lock; where it is missing or blocked, a page queues.
+// Tabs share a lock; where it is blocked, a page queues.
 async function exclusively(name, job) {
   let begun;
   try {
@@ -221,16 +221,15 @@ export function Whitelie({
   async function ask(experiment) {
     const url = `${server}/v1/experiments/${encodeURIComponent(experiment)}/decisions`;
     const { status, text } = await post(url, {}, timeout, { Authorization: `Bearer ${key}` });
-    if (status !== 200) throw new Error(`status ${status}`);
+    if (status !== 200) throw Error(`status ${status}`);
     const [decision] = JSON.parse(text).decisions;
-    if (!isDecision(decision)) throw new Error("not a decision");
+    if (!isDecision(decision)) throw Error("not a decision");
     return decision;
   }
 
   async function post(url, body, patience, headers) {
     const aborter = new AbortController();
-    const giveUp = () => aborter.abort("no answer in time");
-    const alarm = setTimeout(giveUp, patience);
+    const alarm = setTimeout(() => aborter.abort("no answer in time"), patience);
     try {
       const response = await fetch(url, {
         method: "POST",
