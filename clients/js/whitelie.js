@@ -10,7 +10,7 @@ export function thresholds(p00, p11) {
 
 // Rounded toward 1/2: never less private.
 function scale(p) {
-  const scaled = p * 2 ** 64; // exact
+  const scaled = p * 2 ** 64;
   return BigInt(p < 0.5 ? Math.ceil(scaled) : Math.floor(scaled));
 }
 
@@ -18,7 +18,6 @@ export function epsilon({ zero, one }) {
   return Math.max(logRatio(one, zero), logRatio(ONE - one, ONE - zero));
 }
 
-// Subtracts before it rounds: ratios near 1 keep their digits.
 function logRatio(a, b) {
   if (a === b) return 0;
   const [less, more] = a < b ? [a, b] : [b, a];
@@ -36,9 +35,9 @@ export function delay(window, spread, word) {
 export function charge(ledger, cap, at, cost) {
   const { start = at, spent } = ledger ?? { spent: 0 };
   const ended = at >= start + cap.days * DAY;
-  const before = ended ? 0 : spent ?? Infinity; // null in JSON
+  const before = ended ? 0 : spent ?? Infinity;
   const kept = before + cost <= cap.epsilon * TOLERANCE;
-  const begun = ended ? at : Math.min(start, at); // the clock may have been set back
+  const begun = ended ? at : Math.min(start, at);
   return { kept, ledger: { start: begun, spent: kept ? before + cost : before } };
 }
 
@@ -51,28 +50,36 @@ function warn(text) {
 
 const queues = new Map();
 
-// Tabs share a lock; where it is blocked, a page queues.
-async function exclusively(name, job) {
-  let begun;
-  try {
-    return await navigator.locks.request(name, () => job((begun = true)));
-  } catch (error) {
-    if (begun) throw error;
-  }
-  const turn = Promise.resolve(queues.get(name)).then(job, job);
-  queues.set(name, turn);
-  return turn;
+// Tabs share a lock, held until they see what was stored, or else a page queues.
+function exclusively(name, job) {
+  return new Promise((settle) => {
+    const queue = () => {
+      const turn = Promise.resolve(queues.get(name)).then(job, job);
+      queues.set(name, turn);
+      settle(turn);
+    };
+    const hold = async () => {
+      const result = (async () => job())();
+      settle(result);
+      await result.catch(() => {});
+      await new Promise((done) => setTimeout(done, 300));
+    };
+    try {
+      navigator.locks.request(name, hold).catch(queue);
+    } catch {
+      queue();
+    }
+  });
 }
 
 function localStore() {
   try {
-    return localStorage; // throws where it is blocked
+    return localStorage;
   } catch {}
 }
 
 const pageMemory = new Map();
 
-// What the store refuses to do is done in memory.
 function openShelf(store = localStore()) {
   const memory = store ? new Map() : pageMemory;
 
@@ -83,7 +90,7 @@ function openShelf(store = localStore()) {
         text ??= store.getItem(name);
         return JSON.parse(text ?? null);
       } catch {
-        return text ? {} : null; // {}: not understood
+        return text ? {} : null;
       }
     },
 
@@ -247,7 +254,7 @@ export function Whitelie({
   }
 
   function take(experiment, decision, sticky) {
-    const known = sticky && recall(experiment); // another tab was faster
+    const known = sticky && recall(experiment);
     if (known) return known;
     const { arm, payload } = decision;
     const agreed = consents();
@@ -304,7 +311,6 @@ export function Whitelie({
     if (!Number.isFinite(report?.due)) return null;
     const ahead = report.decided - now();
     if (ahead > 0) {
-      // The clock was set back.
       for (const time of ["decided", "until", "due", "expires"]) report[time] -= ahead;
       shelf.save(name, report);
     }
@@ -312,7 +318,7 @@ export function Whitelie({
   }
 
   async function send(name) {
-    const report = read(name); // another tab may have sent it
+    const report = read(name);
     if (!report || now() < attemptAt(name)) return;
     const { status, retryAfter } = now() > report.expires ? { status: 410 } : await deliver(name, report);
     if (![200, 410, 422].includes(status)) return postpone(name, 1000 * retryAfter || 0);
@@ -336,13 +342,13 @@ export function Whitelie({
 
   function attemptAt(name) {
     const { at, wait } = tries.get(name) ?? {};
-    return at <= now() ? at + wait : read(name)?.due ?? Infinity; // the clock may have been set back
+    return at <= now() ? at + wait : read(name)?.due ?? Infinity;
   }
 
   function schedule() {
     clearTimeout(timer);
     const next = Math.min(...reportNames().map(attemptAt));
-    const wait = Math.min(next - now(), 2 ** 31 - 1); // a longer timer fires at once
+    const wait = Math.min(next - now(), 2 ** 31 - 1);
     if (next < Infinity) timer = setTimeout(flush, wait);
   }
 

@@ -57,6 +57,7 @@ test("a reward in one tab changes the report that the other sends", async (t) =>
   const { world, second } = await openTabs(t, { locks: new Locks() });
   second.reward("headline");
   await world.pass(120 * SECOND);
+  await second.flush(); // has to wait for the lock
   assert.equal(world.reports.filter(({ body }) => body.bit).length, 1);
   assert.equal(world.reports.length, 3);
 });
