@@ -9,10 +9,13 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
 APT := $(ROOT) env DEBIAN_FRONTEND=noninteractive \
 	apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10
 
-.PHONY: reproduce test test-long lint bench bench-service chromium clean
+.PHONY: reproduce demo test test-long lint bench bench-service chromium clean
 
 reproduce: $(READY)
 	$(RUN)whitelie reproduce
+
+demo: $(READY)
+	$(RUN)whitelie demo
 
 test: lint chromium
 	$(RUN)pytest -rs -n auto --dist worksteal

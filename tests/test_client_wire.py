@@ -36,7 +36,7 @@ MANY = 10**6
 PATIENCE = 300.0
 """Seconds after which a test gives up; nothing is said about speed."""
 
-PACKED = {"README.md", "package.json", "whitelie.d.ts", "whitelie.js"}
+PACKED = {"LICENSE", "README.md", "package.json", "whitelie.d.ts", "whitelie.js"}
 SIZE = re.compile(r"^\s*(?:ok \d+ -|✔) .*gzipped", re.MULTILINE)
 NO_NETWORK = """
 import { Socket } from "node:net";
