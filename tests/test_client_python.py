@@ -685,6 +685,30 @@ def test_after_the_first_attempt_no_reward_changes_the_bit(stub: Stub) -> None:
     assert [report.body["bit"] for report in stub.reports] == [1, 1]
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_on_a_clock_set_back_a_reward_changes_no_time(stub: Stub, by_name: bool) -> None:
+    client = client_of(stub, random_bits_for_tests_only=chosen(0, LARGEST, 2**31))
+    choice = client.decide("button")
+    due = client.next_due
+    stub.clock.forward(-60)
+    if by_name:
+        client.reward("button")
+    else:
+        choice.reward(1)
+    ((_, report),) = client._outbox.waiting()
+    assert report.due == round(1000 * (due or 0))
+    assert report.bit == report.bits[1]
+
+
+def test_a_forced_arm_is_not_rewarded(stub: Stub) -> None:
+    client = client_of(stub, random_bits_for_tests_only=chosen(0, LARGEST))
+    client.decide("button")
+    client.decide("button", force="blue")
+    client.reward("button")
+    ((_, report),) = client._outbox.waiting()
+    assert report.bit == report.bits[0]
+
+
 @OUTCOMES
 def test_a_clock_set_back_holds_nothing_for_ever(stub: Stub, outcome: int) -> None:
     draws = chosen(0, LARGEST, 2**31)

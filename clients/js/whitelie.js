@@ -50,8 +50,8 @@ function warn(text) {
 
 const queues = new Map();
 
-// Tabs share a lock, held until they see what was stored, or else a page queues.
-function exclusively(name, job) {
+// Tabs share a lock, kept until they see what was stored; else a page queues.
+function exclusively(name, job, linger) {
   return new Promise((settle) => {
     const queue = () => {
       const turn = Promise.resolve(queues.get(name)).then(job, job);
@@ -62,7 +62,7 @@ function exclusively(name, job) {
       const result = (async () => job())();
       settle(result);
       await result.catch(() => {});
-      await new Promise((done) => setTimeout(done, 300));
+      if (linger) await new Promise((done) => setTimeout(done, linger));
     };
     try {
       navigator.locks.request(name, hold).catch(queue);
@@ -120,7 +120,7 @@ function openShelf(store = localStore()) {
         const stored = typeof store.keys === "function" ? store.keys() : Object.keys(store);
         for (const name of stored) names.add(name);
       } catch {}
-      return [...names].filter((name) => name.startsWith(prefix));
+      return [...names].filter((name) => name.startsWith(prefix)).sort();
     },
   };
 }
@@ -180,7 +180,7 @@ export function Whitelie({
 
   function reward(experiment) {
     const [stored] = reportNames()
-      .map((name) => ({ ...read(name), name }))
+      .map((name) => ({ ...shelf.load(name), name }))
       .filter((report) => report.server === server && report.experiment === experiment)
       .sort((a, b) => b.decided - a.decided);
     const chosen = latest.get(experiment) ?? choice(null, null, stored?.name);
@@ -191,7 +191,7 @@ export function Whitelie({
     try {
       await exclusively("whitelie.send", async () => {
         for (const name of reportNames()) await send(name);
-      });
+      }, 300);
       schedule();
     } catch (error) {
       warn(`reports wait for the next visit: ${error}`);
@@ -217,7 +217,7 @@ export function Whitelie({
     return known?.arm && choice(known.arm, known.payload, `whitelie.report.${known.report}`);
   }
 
-  // Two parts of a page that ask at once get one decision.
+  // Parts of a page that ask at once get one decision.
   function askOnce(experiment) {
     if (!asking.has(experiment)) {
       asking.set(experiment, ask(experiment).finally(() => asking.delete(experiment)));
@@ -298,8 +298,8 @@ export function Whitelie({
   }
 
   function rewardReport(name) {
-    const report = read(name);
-    if (!report || now() > report.until) return;
+    const report = shelf.load(name);
+    if (!(now() <= report?.until)) return;
     report.bit = report.bits[1];
     if (immediate) report.due = now();
     shelf.save(name, report);
@@ -322,7 +322,7 @@ export function Whitelie({
     if (!report || now() < attemptAt(name)) return;
     const { status, retryAfter } = now() > report.expires ? { status: 410 } : await deliver(name, report);
     if (![200, 410, 422].includes(status)) return postpone(name, 1000 * retryAfter || 0);
-    if (status === 422) warn("a report was refused: has the service lost its token secret?");
+    if (status === 422) warn("a report was refused: is the token secret lost?");
     shelf.remove(name);
     tries.delete(name);
   }

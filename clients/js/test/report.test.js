@@ -49,6 +49,20 @@ test("time is a message: the outcome changes the bit, not the time", async (t) =
   assert.equal(times[0], times[1]);
 });
 
+test("nor does it when the clock was set back", async (t) => {
+  for (const reward of [(client, choice) => choice.reward(1), (client) => client.reward("headline")]) {
+    const { world, client, choice } = await decided(t);
+    await world.pass(5 * SECOND);
+    world.time -= 60 * SECOND;
+    await world.pass(SECOND);
+    const [{ bit, bits, ...before }] = world.store.reports;
+    reward(client, choice);
+    const [{ bit: rewarded, bits: kept, ...after }] = world.store.reports;
+    assert.deepEqual(after, before);
+    assert.deepEqual([bit, rewarded, kept], [0, 1, bits]);
+  }
+});
+
 test("later rewards and reward(0) change nothing", async (t) => {
   const { world, choice } = await decided(t);
   for (const outcome of [0, false, undefined, null, "1", 2, {}, Symbol("1")]) choice.reward(outcome);

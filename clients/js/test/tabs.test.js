@@ -17,6 +17,7 @@ async function openTabs(t, { locks, sameProcess = false }) {
   const first = await open();
   for (let i = 0; i < 3; i += 1) await first.decide("headline");
   const second = await open();
+  await second.flush(); // waits for the lock of the first
   assert.equal(world.timers.length, 2);
   return { world, first, second };
 }

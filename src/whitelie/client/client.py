@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -121,6 +121,7 @@ class Client:
             raise InvalidInput("fallback", fallback, "give a Choice")
         if force is not None:
             _check_text("force", force)
+            self._latest[experiment] = None
             return Choice(force)
         if sticky and (kept := self._sticky(experiment)) is not None:
             return kept
@@ -290,7 +291,9 @@ class Client:
             arm, payload, report = str(kept["arm"]), kept["payload"], kept["report"]
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
-        return self._choice(arm, payload, None if report is None else f"{PREFIX}{report}")
+        key = None if report is None else f"{PREFIX}{report}"
+        self._latest[experiment] = key
+        return self._choice(arm, payload, key)
 
     def _choice(self, arm: str, payload: Any, key: str | None) -> Choice:
         return Choice(arm, payload, None if key is None else lambda: self._reward(key))
@@ -301,7 +304,8 @@ class Client:
             if report is None:
                 return
             now = self._now()
-            rewarded = report.on_clock(now).rewarded(now)
+            # Times stay as they are, also on a clock that was set back: they tell nothing then.
+            rewarded = replace(report, bit=report.on_clock(now).rewarded(now).bit)
             if self.immediate:
                 rewarded = rewarded.at_once(now)
             self._shelf.set(key, rewarded.to_text())

@@ -150,9 +150,10 @@ export function lastReport(results) {
 export function snippet(experiment) {
   const epsilons = experiment.arms.map((arm) => arm.epsilon)
   const most = epsilons.includes(null) ? "Infinity" : String(Math.ceil(Math.max(...epsilons) * 1e4 - 1e-4) / 1e4)
+  const cap = most > 10 ? `, cap: { epsilon: ${most}, days: 1 }` : ""
   const text = `import { Whitelie } from "whitelie"
 
-const wl = new Whitelie({ server: ${JSON.stringify(location.origin)}, key: "pk_…", maxEpsilon: ${most} })
+const wl = new Whitelie({ server: ${JSON.stringify(location.origin)}, key: "pk_…", maxEpsilon: ${most}${cap} })
 const choice = await wl.decide(${JSON.stringify(experiment.id)})
 show(choice.payload)
 button.onclick = () => choice.reward(1)

@@ -108,8 +108,13 @@ export async function* events(body, heard = () => {}) {
 /** Wait, but not longer than until the signal aborts. */
 export function pause(milliseconds, signal) {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds)
-    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true })
+    const end = () => {
+      clearTimeout(timer)
+      signal.removeEventListener("abort", end)
+      resolve()
+    }
+    const timer = setTimeout(end, milliseconds)
+    signal.addEventListener("abort", end)
   })
 }
 
