@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -179,13 +180,23 @@ def test_your_click_is_sent_later_once_and_flipped(look: Look, demo: Demo, tmp_p
     _check_recording(recording, newest, visits)
 
 
+STORED = """() => Object.entries(localStorage)
+    .filter(([name]) => /report/.test(name)).map(([, text]) => JSON.parse(text))"""
+
+
+def _has_decided_since(page: Page, moment: int) -> bool:
+    return any(each["decided"] > moment for each in page.evaluate(STORED))
+
+
 def _click_in_time(page: Page) -> tuple[dict[str, Any], int]:
     """Visit, and click before the window ends; return what is stored, and how often it took."""
+    latest = 0
     for visits in range(2, 8):  # the first was when the page was opened
+        latest = max([latest, *(each["decided"] for each in page.evaluate(STORED))])
         page.get_by_role("button", name="Visit again").click()
+        until(partial(_has_decided_since, page, latest), page)
         expect(page.locator("#clicked")).to_have_text("none so far")
-        stored = page.evaluate("Object.entries(localStorage).filter(([n]) => /report/.test(n))")
-        newest = max((json.loads(text) for _, text in stored), key=lambda one: one["decided"])
+        newest = max(page.evaluate(STORED), key=lambda each: int(each["decided"]))
         page.locator("#buy").click()
         expect(page.locator("#clicked")).not_to_have_text("none so far")
         if "it stays here" in page.locator("#clicked").inner_text():
@@ -309,7 +320,7 @@ def test_a_port_in_use_is_one_line() -> None:
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert len(ended.stderr.splitlines()) == 1
-    assert "give another --port" in ended.stderr
+    assert "--port" in ended.stderr
 
 
 # A visitor, alone
