@@ -187,11 +187,11 @@ class Engine:
             return "expired"
         return "accepted"
 
-    def _commit_soon(self) -> None:
+    def _commit_soon(self, seconds: float = GATHER) -> None:
         """Commit when requests have gathered for a moment, and the commit before is done."""
         if not self._is_due and not self._going:
             self._is_due = True
-            asyncio.get_running_loop().call_later(GATHER, self._commit)
+            asyncio.get_running_loop().call_later(seconds, self._commit)
 
     def _commit(self) -> None:
         """Choose arms for those who asked, and send what has gathered to the writer."""
@@ -249,7 +249,8 @@ class Engine:
     def _finish(self, going: Round, done: "asyncio.Future[Sequence[bool]]") -> None:
         """Answer everybody whose request was in a commit, and begin the next."""
         self._going -= 1
-        self.tally.commit_seconds += time.perf_counter() - going.started
+        elapsed = time.perf_counter() - going.started
+        self.tally.commit_seconds += elapsed
         try:
             if isinstance(done.exception(), Unavailable):
                 self._give_up(going, unavailable())
@@ -259,7 +260,7 @@ class Engine:
             failure(error)
             self._give_up(going, FAULT)
         if self._gathered.asks or self._gathered.reports:
-            self._commit_soon()
+            self._commit_soon(max(0.0, GATHER - elapsed))
 
     def _answer(self, going: Round, free: Sequence[bool]) -> None:
         """Count what was committed, and tell those who asked for it."""
