@@ -36,6 +36,11 @@ KEYS = {role: role[0] + "k_" + role * 4 for role in ("admin", "reader", "publish
 SHOP = "https://shop.example"
 """The origin of the publishable key."""
 
+FEEDBACK = "/v1/feedback"
+ALL = "/v1/experiments"
+ONE = "/v1/experiments/button"
+DECISIONS = f"{ONE}/decisions"
+
 SECRET = b"a secret of thirty-two characters"
 START = 1_800_000_000.0
 ADDRESS = "192.0.2.1"

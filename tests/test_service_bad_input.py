@@ -10,7 +10,11 @@ import httpx
 import pytest
 
 from service import (
+    ALL,
     BUTTON,
+    DECISIONS,
+    FEEDBACK,
+    ONE,
     Line,
     Served,
     refused,
@@ -25,10 +29,6 @@ from whitelie.service.store import Unavailable
 from whitelie.service.wire import MOST_DEPTH
 
 anyio = pytest.mark.anyio
-FEEDBACK = "/v1/feedback"
-ALL = "/v1/experiments"
-ONE = "/v1/experiments/button"
-DECISIONS = f"{ONE}/decisions"
 
 
 @pytest.fixture

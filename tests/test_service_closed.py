@@ -21,8 +21,12 @@ from schemathesis.checks import CheckContext
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from service import (
+    ALL,
     BUTTON,
+    DECISIONS,
+    FEEDBACK,
     KEYS,
+    ONE,
     SECRET,
     Clock,
     Line,
@@ -44,10 +48,6 @@ from whitelie.service.token import Decision, Seal
 
 Case = schemathesis.Case[Any]
 anyio = pytest.mark.anyio
-FEEDBACK = "/v1/feedback"
-ALL = "/v1/experiments"
-ONE = "/v1/experiments/button"
-DECISIONS = f"{ONE}/decisions"
 
 
 @pytest.fixture

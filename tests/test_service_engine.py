@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,18 @@ class Troubled:
         if self.fails:
             raise Unavailable("the disk is full")
         self._probe()
+
+
+@dataclass
+class Secrets:
+    """A file of secrets, which cannot be read while it is broken."""
+
+    broken: bool = False
+
+    def __call__(self) -> list[bytes]:
+        if self.broken:
+            raise OSError("the file of secrets cannot be read")
+        return [SECRET]
 
 
 def reports(issued: Issued, bit: int = 1) -> list[wire.Report]:
@@ -262,20 +275,14 @@ async def test_what_was_accepted_is_there_after_a_restart(tmp_path: Path) -> Non
 
 
 async def test_upkeep_goes_on_whatever_happens(tmp_path: Path) -> None:
-    broken = False
-
-    def secrets() -> list[bytes]:
-        if broken:
-            raise OSError("the file of secrets cannot be read")
-        return [SECRET]
-
+    secrets = Secrets()
     async with serving(tmp_path / "x.db", secrets=secrets) as served:
         engine, learner = await button(served)
         issued = await engine.decide(learner, 1)
-        broken = True
+        secrets.broken = True
         await asyncio.sleep(1.2)
         assert await engine.report(reports(issued)) == ["accepted"]  # the old secret is kept
-        broken = False
+        secrets.broken = False
         served.store.delete(learner.number)
         for _ in range(300):
             await asyncio.sleep(0.02)
@@ -421,16 +428,10 @@ async def test_many_who_look_at_once_see_what_is_computed_once(
 
 
 async def test_a_bad_file_of_secrets_stops_nothing_else(tmp_path: Path) -> None:
-    broken = False
-
-    def secrets() -> list[bytes]:
-        if broken:
-            raise OSError("the file of secrets cannot be read")
-        return [SECRET]
-
+    secrets = Secrets()
     async with serving(tmp_path / "x.db", secrets=secrets) as served:
         _, learner = await button(served)
-        broken = True
+        secrets.broken = True
         client, path = served.as_(), "/v1/experiments/button"
         answer = await client.patch(path, json={"status": "paused"})
         assert (answer.status_code, learner.experiment.status) == (200, "paused")

@@ -13,7 +13,7 @@ import pytest
 
 from store_contract import Opener, StoreContract, decision, issued, saved
 from whitelie.errors import InvalidInput
-from whitelie.service.store import BLOCK, Batch, Counts, Report, Unavailable, sqlite
+from whitelie.service.store import BLOCK, Batch, Counts, Report, Unavailable, sqlite, sqlite_file
 from whitelie.service.store.sqlite import SQLiteStore
 
 
@@ -149,7 +149,7 @@ def test_all_migrations_have_been_applied(store: SQLiteStore, path: Path) -> Non
     numbers = [int(name[:4]) for name in names if name.endswith(".sql")]
     assert numbers == list(range(1, len(numbers) + 1))
     assert raw(path, "PRAGMA user_version") == [(len(numbers),)]
-    assert raw(path, "PRAGMA application_id") == [(sqlite.APPLICATION,)]
+    assert raw(path, "PRAGMA application_id") == [(sqlite_file.APPLICATION,)]
 
 
 def test_a_later_migration_keeps_what_is_there(
@@ -164,7 +164,7 @@ def test_a_later_migration_keeps_what_is_there(
     (folder / "0001_start.sql").write_text(first.read_text())
     (folder / "0002_more.sql").write_text("CREATE TABLE more (a INTEGER) STRICT;\n")
     (folder / "0003_broken.sql").write_text("CREATE TABLE yet_more (a INTEGER) STRICT;\noops;\n")
-    monkeypatch.setattr(sqlite, "files", lambda _: folder.parent)
+    monkeypatch.setattr(sqlite_file, "files", lambda _: folder.parent)
     with pytest.raises(sqlite3.OperationalError, match="oops"):
         SQLiteStore(path)
     assert raw(path, "PRAGMA user_version") == [(2,)]
@@ -276,7 +276,7 @@ def test_a_claim_ends_with_its_process(path: Path, store: SQLiteStore) -> None:
 def test_a_lock_that_is_held_too_long_is_unavailable(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "WAIT", 0.05)
+    monkeypatch.setattr(sqlite_file, "WAIT", 0.05)
     store = SQLiteStore(path)
     store.commit(answered(1))
     holder = sqlite3.connect(path, isolation_level=None)

@@ -12,19 +12,13 @@ import secrets
 import sqlite3
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from importlib.resources import files
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from whitelie.errors import InvalidInput
 from whitelie.service.store import BLOCK, Batch, Counts, Key, Saved, Unavailable
-
-APPLICATION = int.from_bytes(b"whit")
-"""Marks a SQLite file as ours."""
-
-WAIT = 2
-"""Seconds for which a lock of another process is waited for."""
+from whitelie.service.store.sqlite_file import WAIT, connected, opened, transaction
 
 CACHED = 65_536
 """Blocks of spent bits that are kept in memory."""
@@ -104,7 +98,7 @@ class SQLiteStore:
         self._readers: deque[sqlite3.Connection] = deque()
         self._lock: int | None = None
         with _explained():
-            self._connection = _opened(path)
+            self._connection = opened(path)
 
     def claim(self) -> None:
         """Be the only server of this file until `close`, or refuse if there is another."""
@@ -326,7 +320,7 @@ class SQLiteStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _explained(), _transaction(self._connection):
+        with _explained(), transaction(self._connection):
             yield self._connection
 
     @contextmanager
@@ -336,7 +330,7 @@ class SQLiteStore:
             try:
                 connection = self._readers.pop()
             except IndexError:
-                connection = _connected(self._path)
+                connection = connected(self._path)
                 connection.execute("PRAGMA query_only = ON")
             try:
                 yield connection
@@ -356,92 +350,6 @@ def _explained() -> Iterator[None]:
         if trouble is None:
             raise
         raise Unavailable(f"{trouble} ({error})") from error
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.OperationalError):  # SQLite has rolled back by itself
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _connected(path: Path) -> sqlite3.Connection:
-    address = f"{path.absolute().as_uri()}?mode=rw"
-    return sqlite3.connect(
-        address, timeout=WAIT, isolation_level=None, check_same_thread=False, uri=True
-    )
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    """Return the connection that writes, to a file of our newest schema."""
-    if not path.exists():
-        try:
-            path.touch(mode=0o600)
-        except OSError as error:
-            reason = f"no file can be made there ({error.strerror}): give a path that you may write"
-            raise InvalidInput("store", str(path), reason) from error
-    # Not tried by opening it: to close a file gives up all the locks that this process has on it.
-    if not path.is_file() or not os.access(path, os.R_OK | os.W_OK):
-        raise InvalidInput("store", str(path), "give the path of a file that you may write")
-    connection = _connected(path)
-    try:
-        _migrate(connection, path)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema up to date, one transaction per step; refuse a file that is not ours."""
-    folder = files("whitelie.service.store") / "migrations"
-    steps = {int(f.name[:4]): f for f in folder.iterdir() if f.name.endswith(".sql")}
-    try:
-        known = _version(connection, path)
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
-            raise
-        reason = "this is not a SQLite database: give the path of another file, or of a new one"
-        raise InvalidInput("store", str(path), reason) from error
-    if known > max(steps):
-        reason = "a newer whitelie has written this database: update whitelie to use it"
-        raise InvalidInput("store", str(path), reason)
-    for number in range(known + 1, max(steps) + 1):
-        with _transaction(connection):
-            if _version(connection, path) >= number:  # another process was faster
-                continue
-            for statement in _statements(steps[number].read_text(encoding="utf-8")):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {number}")
-
-
-def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return how many migrations have been applied, 0 for an empty file."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if application != APPLICATION and (application or tables):
-        reason = (
-            "another program's database is there: give the path of another file, or of a new one"
-        )
-        raise InvalidInput("store", str(path), reason)
-    return _number(*connection.execute("PRAGMA user_version").fetchone())
-
-
-def _statements(script: str) -> Iterator[str]:
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 def _totals(
