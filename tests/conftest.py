@@ -1,13 +1,14 @@
-"""Results that several files of tests look at."""
+"""What several files of tests share: results, a browser, a database server."""
 
 import pytest
 
 from browser import chromium
+from postgres import postgres
 from results import NOISY, TIMES, two_arms, walks
 from whitelie import Problem
 from whitelie.result import Result
 
-__all__ = ["chromium", "found", "swept"]
+__all__ = ["chromium", "found", "postgres", "swept"]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -18,7 +19,7 @@ import msgspec
 import uvloop
 
 from whitelie.service import wire
-from whitelie.service.store import Counts
+from whitelie.service.store import Counts, Store
 from whitelie.service.store.sqlite import SQLiteStore
 from whitelie.service.token import Decision, Seal
 
@@ -28,6 +29,9 @@ SECRET = "tests only: 0f1e2d3c4b5a69788796a5b4"
 PATIENCE = 120.0
 """Seconds after which a test gives up: a first start may compile; nothing is said about speed."""
 
+PAUSE = 0.05
+"""Seconds before a visitor tries again."""
+
 Found = TypeVar("Found")
 
 _DECISIONS = msgspec.json.Decoder(wire.Decisions)
@@ -35,14 +39,15 @@ _ITEMS = msgspec.json.Decoder(wire.Items)
 
 
 class Server:
-    """`whitelie serve` on a file, from start until `stop` or `kill`; its log is a file too.
+    """`whitelie serve` on a store, from start until `stop` or `kill`; its log is a file.
 
+    The store is given by its address; a path is that of a SQLite file.
     `environment` is added to this process's; None removes a variable.
     """
 
     def __init__(
         self,
-        database: Path,
+        store: Path | str,
         log: Path,
         *arguments: str,
         environment: Mapping[str, str | None] | None = None,
@@ -52,7 +57,7 @@ class Server:
         said = log.stat().st_size if log.exists() else 0
         with log.open("ab") as stream:
             self.process = subprocess.Popen(
-                command(database, *arguments),
+                command(store, *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stream,
@@ -136,11 +141,11 @@ class Server:
         return None
 
 
-def command(database: Path, *arguments: str) -> list[str]:
-    """Return the command that serves a file; the port is free unless the arguments give one."""
+def command(store: Path | str, *arguments: str) -> list[str]:
+    """Return the command that serves a store; the port is free unless the arguments give one."""
     port = () if "--port" in arguments else ("--port", "0")
-    store = f"sqlite:///{database}"
-    return [sys.executable, "-m", "whitelie", "serve", "--store", store, *port, *arguments]
+    address = f"sqlite:///{store}" if isinstance(store, Path) else store
+    return [sys.executable, "-m", "whitelie", "serve", "--store", address, *port, *arguments]
 
 
 def variables(changed: Mapping[str, str | None]) -> dict[str, str]:
@@ -267,19 +272,38 @@ class Visitor(Connection):
         return [item.status for item in _ITEMS.decode(answer.body).items]
 
 
-async def together(port: int, work: Iterable[Callable[[Visitor], Awaitable[None]]]) -> None:
-    """Let visitors work at the same time, each on a connection; a lost one ends its visitor."""
+async def together(
+    ports: int | Sequence[int],
+    work: Iterable[Callable[[Visitor], Awaitable[None]]],
+    end: float | None = None,
+) -> None:
+    """Let visitors work at the same time, each on a connection; the ports take turns.
 
-    async def visit(one: Callable[[Visitor], Awaitable[None]]) -> None:
-        visitor = await Visitor.opened(port)
-        try:
-            await one(visitor)
-        except ConnectionError:
-            pass
-        finally:
-            visitor.close()
+    A lost connection ends its visitor. If there is an `end` on the monotonic clock, then whoever
+    lost a connection, or found nobody at a port, begins anew until then: at the port that is now in
+    their place of `ports`, so a list may follow a server that moves.
+    """
+    places = [ports] if isinstance(ports, int) else ports
 
-    await asyncio.gather(*map(visit, work))
+    async def visit(place: int, one: Callable[[Visitor], Awaitable[None]]) -> None:
+        while True:
+            try:
+                visitor = await Visitor.opened(places[place % len(places)])
+            except ConnectionError:
+                if end is None:
+                    raise
+            else:
+                try:
+                    return await one(visitor)
+                except ConnectionError:
+                    pass
+                finally:
+                    visitor.close()
+            if end is None or time.monotonic() > end:
+                return None
+            await asyncio.sleep(PAUSE)
+
+    await asyncio.gather(*(visit(place, one) for place, one in enumerate(work)))
 
 
 # The ledger -------------------------------------------------------------------------------------
@@ -291,7 +315,8 @@ class Ledger:
 
     `issued` are tokens that have arrived, `asked` counts decisions whose answer never came;
     `accepted`, `unknown` and `refused` are reports by token, with their bits: answered by 200, sent
-    without an answer, answered by 503. `surprises` are answers that may not be.
+    without an answer, answered by 503. A report that is sent anew because it is unknown stays so if
+    it is then refused. `surprises` are answers that may not be.
     """
 
     issued: list[str] = field(default_factory=list)
@@ -323,14 +348,16 @@ class Ledger:
             statuses = await visitor.report(reports)
         except Refused as refused:
             self.refusals.append(refused.args[0])
-            self.refused.update(reports)
+            settled = [report for report in reports if report[0] not in anew]
+            self.refused.update(settled)
         else:
+            settled = list(reports)
             for (token, bit), status in zip(reports, statuses, strict=True):
                 if status != "accepted" and not (status == "duplicate" and token in anew):
                     self.surprises.append(f"a report was {status}")
                 self.refused.pop(token, None)
                 self.accepted[token] = bit
-        for token, _ in reports:
+        for token, _ in settled:
             del self.unknown[token]
 
     async def repeat(self, visitor: Visitor, tokens: Sequence[str]) -> None:
@@ -340,8 +367,18 @@ class Ledger:
             if status != "duplicate":
                 self.surprises.append(f"a report that was accepted before is now {status}")
 
-    async def load(self, port: int, experiment: str, visitors: int, seconds: float) -> None:
-        """Decide and report on many connections, until time is up or the server is gone."""
+    async def load(
+        self,
+        ports: int | Sequence[int],
+        experiment: str,
+        visitors: int,
+        seconds: float,
+        again: bool = False,
+    ) -> None:
+        """Decide and report on many connections, until time is up or the server is gone.
+
+        If `again`, visitors whose server is gone come back, until time is up.
+        """
         end = time.monotonic() + seconds
 
         async def one(visitor: Visitor) -> None:
@@ -356,31 +393,34 @@ class Ledger:
                 if self.refusals:
                     await asyncio.sleep(0.05)
 
-        await together(port, [one] * visitors)
+        await together(ports, [one] * visitors, end if again else None)
 
-    async def settle(self, port: int) -> None:
+    async def settle(self, ports: int | Sequence[int]) -> None:
         """Repeat all that was accepted; report anew what is unknown or was refused."""
+        repeats = _pieces(list(self.accepted), 500)
+        pieces = _pieces(list((self.unknown | self.refused).items()), 500)
+        places = 1 if isinstance(ports, int) else len(ports)
 
-        async def one(visitor: Visitor) -> None:
-            for tokens in _pieces(list(self.accepted), 500):
-                await self.repeat(visitor, tokens)
-            for reports in _pieces([*self.unknown.items(), *self.refused.items()], 500):
-                await self.report(visitor, reports)
+        def share(place: int) -> Callable[[Visitor], Awaitable[None]]:
+            async def one(visitor: Visitor) -> None:
+                for tokens in repeats[place::places]:
+                    await self.repeat(visitor, tokens)
+                for reports in pieces[place::places]:
+                    await self.report(visitor, reports)
 
-        await together(port, [one])
+            return one
 
-    def faults(self, database: Path, secret: str = SECRET) -> list[str]:
-        """Return in what a database contradicts what visitors were told."""
+        await together(ports, map(share, range(places)))
+
+    def faults(self, store: Path | Callable[[], Store], secret: str = SECRET) -> list[str]:
+        """Return in what a store, an SQLite file or what opens it, contradicts visitors."""
         seal = Seal([secret.encode()])
         told = {token: seal.open(token) for token in self.issued}
         names = Counter(_name(decision) for decision in map(told.get, self.issued))
         found = [f"{name} was issued {times} times" for name, times in names.items() if times > 1]
-        store = SQLiteStore(database)
-        try:
-            totals = store.totals(1)
-            spent = store.spent_bits()
-        finally:
-            store.close()
+        with closing(SQLiteStore(store) if isinstance(store, Path) else store()) as opened:
+            totals = opened.totals(1)
+            spent = opened.spent_bits()
         issued = Counter(_arm(told[token]) for token in self.issued)
         known, perhaps = _sums(told, self.accepted), _sums(told, self.unknown)
         for arm in issued.keys() | totals.keys():

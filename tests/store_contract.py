@@ -8,7 +8,7 @@ stores with one mistake each, which it must find.
 import threading
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import Phase, settings
@@ -39,6 +39,9 @@ def issued(*decisions: Decision) -> dict[Place, int]:
 
 
 class StoreContract:
+    more: ClassVar[dict[str, int]] = {}
+    """Rows of further tables that a store needs, where each of the others has what is expected."""
+
     @pytest.fixture
     def fresh(self) -> Callable[[], Opener]:
         """Return a function that makes a new empty store and returns what opens it."""
@@ -305,7 +308,7 @@ class StoreContract:
         decisions = [decision(0), decision(1, arm=1), decision(2, arm=1)]
         store.commit(Batch(issued(*decisions), [Report(one, 1) for one in decisions]))
         store.probe()
-        sizes = {"epochs": 1, "experiments": 1, "keys": 1, "counts": 2, "spent": 1}
+        sizes = {"epochs": 1, "experiments": 1, "keys": 1, "counts": 2, "spent": 1, **self.more}
         assert store.sizes() == sizes
 
     def test_reading_beside_a_writer_sees_whole_commits(self, store: Store) -> None:

@@ -21,8 +21,9 @@ from service import (
     serving,
     stored,
 )
-from whitelie.service import door, http, wire
+from whitelie.service import http, wire
 from whitelie.service.experiment import Rules
+from whitelie.service.learner import Learner
 from whitelie.service.log import Lines
 from whitelie.service.refusal import STATUS
 from whitelie.service.store import Unavailable
@@ -466,7 +467,7 @@ async def on_a_full_disk(served: Served, patch: pytest.MonkeyPatch) -> httpx.Res
 
 
 async def at_fault(served: Served, patch: pytest.MonkeyPatch) -> httpx.Response:
-    patch.setattr(door, "_check_running", lambda learner: 1 / 0)
+    patch.setattr(Learner, "check_running", lambda learner: 1 / 0)
     return await served.as_().post(DECISIONS)
 
 

@@ -6,14 +6,14 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from store_contract import Opener, StoreContract, decision, issued, saved
 from whitelie.errors import InvalidInput
-from whitelie.service.store import BLOCK, Batch, Counts, Report, Unavailable, sqlite, sqlite_file
+from whitelie.service.store import BLOCK, Batch, Counts, Report, Unavailable, spent, sqlite_file
+from whitelie.service.store.migrations import steps_of
 from whitelie.service.store.sqlite import SQLiteStore
 
 
@@ -121,11 +121,11 @@ def test_commits_leave_the_generation_alone(store: SQLiteStore) -> None:
 def test_blocks_beyond_memory_are_read_again(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "CACHED", 2)
+    monkeypatch.setattr(spent, "CACHED", 2)
     batches = [answered(block * BLOCK) for block in range(5)]
     for batch in batches:
         assert list(store.commit(batch)) == [True]
-        assert len(store._blocks) <= 2
+        assert len(store._spent) <= 2
     for batch in batches:
         assert list(store.commit(Batch({}, batch.reports))) == [False]
 
@@ -145,31 +145,26 @@ def test_memory_is_trusted_only_while_nobody_else_spends(path: Path, store: SQLi
 
 
 def test_all_migrations_have_been_applied(store: SQLiteStore, path: Path) -> None:
-    names = sorted(f.name for f in (files("whitelie.service.store") / "migrations").iterdir())
-    numbers = [int(name[:4]) for name in names if name.endswith(".sql")]
+    numbers = sorted(steps_of("sqlite"))
     assert numbers == list(range(1, len(numbers) + 1))
     assert raw(path, "PRAGMA user_version") == [(len(numbers),)]
     assert raw(path, "PRAGMA application_id") == [(sqlite_file.APPLICATION,)]
 
 
-def test_a_later_migration_keeps_what_is_there(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_later_migration_keeps_what_is_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SQLiteStore(path)
     store.commit(answered(1))
     store.close()
-    folder = tmp_path / "package" / "migrations"
-    folder.mkdir(parents=True)
-    first = files("whitelie.service.store") / "migrations" / "0001_start.sql"
-    (folder / "0001_start.sql").write_text(first.read_text())
-    (folder / "0002_more.sql").write_text("CREATE TABLE more (a INTEGER) STRICT;\n")
-    (folder / "0003_broken.sql").write_text("CREATE TABLE yet_more (a INTEGER) STRICT;\noops;\n")
-    monkeypatch.setattr(sqlite_file, "files", lambda _: folder.parent)
+    steps = steps_of("sqlite")
+    last = max(steps)
+    steps[last + 1] = "CREATE TABLE more (a INTEGER) STRICT;\n"
+    steps[last + 2] = "CREATE TABLE yet_more (a INTEGER) STRICT;\noops;\n"
+    monkeypatch.setattr(sqlite_file, "steps_of", lambda _: steps)
     with pytest.raises(sqlite3.OperationalError, match="oops"):
         SQLiteStore(path)
-    assert raw(path, "PRAGMA user_version") == [(2,)]
+    assert raw(path, "PRAGMA user_version") == [(last + 1,)]
     assert raw(path, "SELECT name FROM sqlite_schema WHERE name LIKE '%more'") == [("more",)]
-    (folder / "0003_broken.sql").unlink()
+    del steps[last + 2]
     store = SQLiteStore(path)
     assert store.totals(1) == {0: Counts(1, 1, 1)}
     store.close()
@@ -307,7 +302,8 @@ import resource, signal, sys
 from itertools import count
 from pathlib import Path
 from whitelie.service.store import Batch, Place, Report, Unavailable
-from whitelie.service.store.sqlite import BLOCK, SQLiteStore
+from whitelie.service.store import BLOCK
+from whitelie.service.store.sqlite import SQLiteStore
 from whitelie.service.token import Decision
 
 folder, kind = Path(sys.argv[1]), sys.argv[2]
@@ -345,11 +341,11 @@ for _ in range(2):
     fill()
     try:
         for number in numbers:
-            before = store.totals(1), store.spent_bits(), dict(store._blocks)
+            before = store.totals(1), store.spent_bits(), dict(store._spent._blocks)
             assert all(store.commit(batch(number)))
     except Unavailable as error:
         print(error)
-    known = {address: bits for address, bits in store._blocks.items() if any(bits)}
+    known = {address: bits for address, bits in store._spent._blocks.items() if any(bits)}
     assert (store.totals(1), store.spent_bits(), known) == before
     for write in (store.new_epoch, lambda: store.save("a", "x" * 10_000), lambda: store.delete(7)):
         try:

@@ -26,7 +26,10 @@ Scheduler = Annotated[
 ]
 DEFAULT_STORE = "sqlite:///whitelie.db"
 Address = Annotated[
-    str, typer.Option("--store", metavar="ADDRESS", help="The store, such as sqlite:///FILE.")
+    str,
+    typer.Option(
+        "--store", metavar="ADDRESS", help="sqlite:///FILE, or postgresql://USER@HOST/DATABASE."
+    ),
 ]
 
 

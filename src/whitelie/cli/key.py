@@ -83,8 +83,8 @@ def rotate(
     with service_extra():
         from whitelie.service import keys, secret  # noqa: PLC0415
         from whitelie.service.moment import this_minute  # noqa: PLC0415
-        from whitelie.service.store.address import sqlite_path  # noqa: PLC0415
-    if tokens and secret.is_given():
+        from whitelie.service.store.address import is_postgresql, sqlite_path  # noqa: PLC0415
+    if tokens and (secret.is_given() or is_postgresql(store)):
         reason = "the environment gives the secrets: put a new one before it, and a comma between"
         raise InvalidInput(secret.VARIABLE, "(not shown)", reason)
     if (name is None) != tokens:

@@ -9,10 +9,14 @@ from whitelie.service import MOST_EPSILON, PER_ADDRESS
 
 
 @refusing
-def serve(
+def serve(  # noqa: PLR0913, PLR0917 (one parameter per option)
     store: Address = DEFAULT_STORE,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen there.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port.")] = 8000,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, max=64, metavar="N", help="Serve in N processes, from PostgreSQL."),
+    ] = 1,
     max_epsilon: Annotated[
         float,
         typer.Option(min=0, metavar="EPSILON", help="Refuse experiments that reveal more."),
@@ -35,17 +39,18 @@ def serve(
     """Serve decisions and learn from flipped bits, until interrupted.
 
     The first start makes an admin key. Tokens are sealed with WHITELIE_SECRET, or with a secret
-    kept beside the database; WHITELIE_ADMIN_KEY sets the admin key. Operators read docs/service.md.
+    kept beside the SQLite file; WHITELIE_ADMIN_KEY sets the admin key. Operators read
+    docs/service.md, and docs/scaling.md for PostgreSQL.
     """
     with service_extra():
         from whitelie.service.server import Settings, run  # noqa: PLC0415
-        from whitelie.service.store.address import sqlite_path  # noqa: PLC0415
 
     settings = Settings(
         host=host,
         port=port,
+        workers=workers,
         most_epsilon=max_epsilon,
         per_address=per_address,
         trusted_proxies=trusted_proxies,
     )
-    run(sqlite_path(store), settings)
+    run(store, settings)

@@ -226,6 +226,10 @@ async def readyz(call: Call) -> wire.Health:
 
 async def metrics(call: Call) -> Response:
     """Return counters for Prometheus."""
+    if call.engine.store.is_shared:
+        with suppress(Unavailable):  # then the latest counts that are known here will do
+            for learner in call.engine.roster:
+                await call.engine.recount(learner)
     found = await asyncio.to_thread(exposition, call.engine)
     return Response(found, media_type="text/plain; version=0.0.4")
 

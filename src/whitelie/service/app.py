@@ -16,7 +16,7 @@ from starlette.routing import Route
 from whitelie.service import http
 from whitelie.service.administration import HANDLERS, Call
 from whitelie.service.door import EVERYBODY, Door, Service
-from whitelie.service.engine import unavailable
+from whitelie.service.engine import FAREWELL, unavailable
 from whitelie.service.log import failure
 from whitelie.service.operations import OPERATIONS, Operation
 from whitelie.service.pages import PAGES
@@ -44,7 +44,8 @@ def build(service: Service) -> Door:
         upkeep = asyncio.create_task(keep_up(service.engine))
         yield
         service.engine.end_pauses()
-        await upkeep
+        await asyncio.wait([upkeep], timeout=FAREWELL)  # it may wait for a store that is away
+        upkeep.cancel()
         await service.engine.close()
 
     refusals: dict[Any, Any] = {
@@ -63,6 +64,7 @@ def _endpoint(service: Service, operations: dict[str, Operation]) -> Endpoint:
         operation = operations[method]
         _check_key(service, operation, request)
         body = await _body(operation, request)
+        await _catch_up(service, request)
         try:
             answer = await HANDLERS[operation.name](Call(service, request, body))
         except Unavailable:
@@ -88,6 +90,13 @@ def _check_key(service: Service, operation: Operation, request: Request) -> None
     if key.role not in operation.roles:
         allowed = " or ".join(operation.roles)
         raise Refusal("not_allowed", f"this needs a key of role {allowed}", "Authorization")
+
+
+async def _catch_up(service: Service, request: Request) -> None:
+    """Know what other servers have created, and what they have changed before changing it."""
+    roster, id = service.engine.roster, request.path_params.get("id")
+    if request.method not in ("GET", "HEAD") or (id is not None and not roster.has(id)):
+        await roster.refresh_if_possible()
 
 
 async def _body(operation: Operation, request: Request) -> Any:

@@ -11,7 +11,6 @@ from whitelie.service import http, wire
 from whitelie.service.engine import Engine
 from whitelie.service.experiment import Rules
 from whitelie.service.http import Header, Receive, Scope, Send
-from whitelie.service.learner import Learner
 from whitelie.service.limits import Limits
 from whitelie.service.log import failure
 from whitelie.service.operations import DECIDERS
@@ -79,8 +78,8 @@ class Door:
             headers = self._shared_with(scope)
         body = await http.read(scope, receive)
         ask = http.decode(body, _ASK) if body else wire.Ask()
-        learner = engine.roster.find(scope["path"][len(EXPERIMENTS) : -len(DECISIONS)])
-        _check_running(learner)
+        learner = await engine.roster.seek(scope["path"][len(EXPERIMENTS) : -len(DECISIONS)])
+        learner.check_running()
         if key.role == "publishable":
             _check_publishable(ask)
             address = scope["client"][0] if scope.get("client") else ""
@@ -133,12 +132,6 @@ class Door:
 
 def _decides(path: str) -> bool:
     return path.startswith(EXPERIMENTS) and path.endswith(DECISIONS)
-
-
-def _check_running(learner: Learner) -> None:
-    status = learner.experiment.status
-    if status != "running":
-        raise Refusal(f"experiment_{status}", f"this experiment is {status}", "id")
 
 
 def _check_publishable(ask: wire.Ask) -> None:

@@ -3,7 +3,8 @@
 Requests gather for a moment; then one transaction makes them durable together: decisions issued,
 bits spent, counts. Only then are they answered and added to the counters from which arms are
 chosen. If the transaction fails, every request of it is refused and nothing has happened; the
-sequence numbers that it used are never used again.
+sequence numbers that it used are never used again. If definitions were changed meanwhile, the
+requests are looked at again.
 """
 
 import asyncio
@@ -19,13 +20,20 @@ from whitelie.service.learner import Learner
 from whitelie.service.log import failure
 from whitelie.service.refusal import FAULT, Refusal
 from whitelie.service.roster import Roster
-from whitelie.service.store import Batch, Counts, Place, Report, Saved, Store, Unavailable
+from whitelie.service.store import Batch, Counts, Place, Report, Stale, Store, Unavailable
+from whitelie.service.tally import Tally
 from whitelie.service.token import Decision, Seal
 from whitelie.service.wire import Outcome
 from whitelie.service.writer import Answer, Writer
 
 GATHER = 0.002
 """Seconds for which requests gather before they are committed."""
+
+STUCK = 2.0
+"""Seconds after which nobody waits any more for a commit to make room for the next."""
+
+FAREWELL = 5.0
+"""Seconds that the last commits have when the service ends."""
 
 Totals = Mapping[int, Counts]
 Issued = list[tuple[int, str]]
@@ -42,11 +50,11 @@ class Ask(NamedTuple):
 
 
 class Reporter(NamedTuple):
-    """A request with reports, which are those from `first` up to `end` of its batch."""
+    """A request with reports, and when it came; None stands for one whose token is not ours."""
 
-    first: int
-    end: int
-    answer: "asyncio.Future[Sequence[bool]]"
+    reports: Sequence[Report | None]
+    minute: int
+    answer: "asyncio.Future[list[Outcome]]"
 
 
 @dataclass
@@ -54,8 +62,17 @@ class Gathered:
     """Requests that wait for the next commit."""
 
     asks: list[Ask] = field(default_factory=list)
-    reports: list[Report] = field(default_factory=list)
     reporters: list[Reporter] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.asks or self.reporters)
+
+    def refuse(self, refused: Refusal) -> None:
+        """Refuse them all."""
+        for ask in self.asks:
+            _refuse(ask.answer, refused)
+        for reporter in self.reporters:
+            _refuse(reporter.answer, refused)
 
 
 @dataclass
@@ -65,21 +82,10 @@ class Round:
     batch: Batch
     gathered: Gathered
     decided: list[tuple["asyncio.Future[Issued]", Issued]] = field(default_factory=list)
+    judged: list[list[Outcome]] = field(default_factory=list)
     in_flight: dict[Place, int] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
-
-
-@dataclass
-class Tally:
-    """What the engine has done since it started."""
-
-    decisions: int = 0
-    outcomes: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(("accepted", "duplicate", "expired", "invalid"), 0)
-    )
-    commits: int = 0
-    failed_commits: int = 0
-    commit_seconds: float = 0.0
+    watch: asyncio.TimerHandle | None = None
 
 
 class Engine:
@@ -91,12 +97,13 @@ class Engine:
         secrets: Callable[[], Sequence[bytes]],
         *,
         clock: Callable[[], float] = time.time,
+        tally: Tally | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
         self.writer = Writer(store)
         self.roster = Roster(store)
-        self.tally = Tally()
+        self.tally = tally or Tally()
         self.epoch = store.new_epoch()
         self._sequence = 0
         self._secrets = secrets
@@ -106,6 +113,7 @@ class Engine:
         self._is_due = False
         self._going = 0
         self._minute = 0
+        self._again: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
     @property
@@ -137,10 +145,11 @@ class Engine:
     async def close(self) -> None:
         """Commit all that was accepted, and give up the store."""
         self.end_pauses()
-        with suppress(Refusal):
-            await self.write(_nothing)
-        self.writer.close()
+        with suppress(Refusal, TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                await self.write(_nothing)
         self.store.close()
+        self.writer.close()
 
     async def decide(
         self, learner: Learner, count: int, available: Sequence[str] | None = None
@@ -153,35 +162,37 @@ class Engine:
 
     async def report(self, items: Iterable[wire.Report]) -> list[Outcome]:
         """Return what became of reports once they are committed."""
-        minute = self.minute
-        outcomes: list[Outcome] = []
-        first = len(self._gathered.reports)
+        minute, reports, is_news = self.minute, list[Report | None](), False
         for item in items:
             decision = self._seal.open(item.token)
-            outcome = self._outcome(decision, minute)
-            outcomes.append(outcome)
-            if decision is not None and outcome == "accepted":
-                self._gathered.reports.append(Report(decision, item.bit))
-        end = len(self._gathered.reports)
-        if end > first:
-            answer: asyncio.Future[Sequence[bool]] = asyncio.get_running_loop().create_future()
-            self._gathered.reporters.append(Reporter(first, end, answer))
-            self._commit_soon()
-            free = iter(await answer)
-            outcomes = [
-                "duplicate" if outcome == "accepted" and not next(free) else outcome
-                for outcome in outcomes
-            ]
+            reports.append(None if decision is None else Report(decision, item.bit))
+            is_news = is_news or (decision is not None and not self.roster.knows(decision))
+        if is_news:  # another server may have decided what this one has not heard of
+            await self.roster.refresh_if_possible()
+        answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        self._gathered.reporters.append(Reporter(reports, minute, answer))
+        self._commit_soon()
+        outcomes = await answer
         for outcome in outcomes:
-            self.tally.outcomes[outcome] += 1
+            self.tally.add(outcome)
         return outcomes
 
-    def _outcome(self, decision: Decision | None, minute: int) -> Outcome:
-        """Return what becomes of a report if nobody has answered this decision before."""
-        if decision is None:
+    def _judge(self, going: Round) -> None:
+        """Say of every report what becomes of it if its decision is unanswered."""
+        for reporter in going.gathered.reporters:
+            outcomes = [self._outcome(report, reporter.minute) for report in reporter.reports]
+            going.judged.append(outcomes)
+            going.batch.reports += [
+                report
+                for report, outcome in zip(reporter.reports, outcomes, strict=True)
+                if report is not None and outcome == "accepted"
+            ]
+
+    def _outcome(self, report: Report | None, minute: int) -> Outcome:
+        if report is None or not self.roster.knows(decision := report.decision):
             return "invalid"
         learner = self.roster.numbered(decision.experiment)
-        if learner is None or learner.is_leaving or decision.arm >= len(learner.issued):
+        if learner is None or learner.is_leaving:
             return "invalid"
         if minute > decision.expiry or learner.is_rolled_back(decision.minute):
             return "expired"
@@ -197,18 +208,23 @@ class Engine:
         """Choose arms for those who asked, and send what has gathered to the writer."""
         self._is_due = False
         gathered, self._gathered = self._gathered, Gathered()
-        if not gathered.asks and not gathered.reports:
+        if not gathered:
             return
-        going = Round(Batch(reports=gathered.reports), gathered)
+        going = Round(Batch(generation=self.roster.generation), gathered)
         try:
+            self._judge(going)
             self._choose_for_all(going)
             going.in_flight = dict(going.batch.issued)
+            if not (going.batch.issued or going.batch.reports):
+                self._answer(going, [])
+                return
             committing = self.writer.begin(self.store.commit, going.batch)
         except Exception as error:  # nobody may be left waiting
             failure(error)
             self._give_up(going, FAULT)
         else:
             self._going += 1
+            self._watch(going, STUCK)
             committing.add_done_callback(lambda done: self._finish(going, done))
 
     def _choose_for_all(self, going: Round) -> None:
@@ -225,6 +241,7 @@ class Engine:
         """Choose arms for requests of the same experiment and arms, and seal tokens."""
         learner = asks[0].learner
         try:
+            self.roster.check(learner)
             arms = learner.choose(sum(ask.wanted for ask in asks), asks[0].available)
         except Refusal as refused:
             for ask in asks:
@@ -248,19 +265,53 @@ class Engine:
 
     def _finish(self, going: Round, done: "asyncio.Future[Sequence[bool]]") -> None:
         """Answer everybody whose request was in a commit, and begin the next."""
-        self._going -= 1
         elapsed = time.perf_counter() - going.started
-        self.tally.commit_seconds += elapsed
+        self.tally.add("commit_seconds", elapsed)
+        error = done.exception()
+        if isinstance(error, Stale):
+            self._land(going)
+            self._again = asyncio.ensure_future(self._look_again(going))
+            return
+        self._end(going)
         try:
-            if isinstance(done.exception(), Unavailable):
+            if isinstance(error, Unavailable):
                 self._give_up(going, unavailable())
             else:
                 self._answer(going, done.result())
         except Exception as error:  # nobody may be left waiting
             failure(error)
             self._give_up(going, FAULT)
-        if self._gathered.asks or self._gathered.reports:
+        if self._gathered:
             self._commit_soon(max(0.0, GATHER - elapsed))
+
+    async def _look_again(self, going: Round) -> None:
+        """Send requests again once what was changed meanwhile is known."""
+        try:
+            await self.roster.refresh_if_possible()
+        except Exception as error:  # nobody may be left waiting
+            failure(error)
+            going.gathered.refuse(FAULT)
+        else:
+            self._gathered.asks[:0] = going.gathered.asks
+            self._gathered.reporters[:0] = going.gathered.reporters
+        self._end(going)
+        self._commit_soon()
+
+    def _end(self, going: Round) -> None:
+        self._going -= 1
+        if going.watch is not None:
+            going.watch.cancel()
+
+    def _watch(self, going: Round, seconds: float) -> None:
+        """Refuse those who wait behind a commit, if it does not end for so long."""
+        loop = asyncio.get_running_loop()
+        going.watch = loop.call_later(seconds, self._refuse_waiting, going)
+
+    def _refuse_waiting(self, going: Round) -> None:
+        self.writer.miss(f"a commit has taken more than {STUCK:.0f} seconds")
+        gathered, self._gathered = self._gathered, Gathered()
+        gathered.refuse(unavailable())
+        self._watch(going, GATHER)
 
     def _answer(self, going: Round, free: Sequence[bool]) -> None:
         """Count what was committed, and tell those who asked for it."""
@@ -268,17 +319,19 @@ class Engine:
         self._count(going.batch, free)
         for answer, decisions in going.decided:
             _settle(answer, decisions)
-        for reporter in going.gathered.reporters:
-            _settle(reporter.answer, free[reporter.first : reporter.end])
+        unanswered = iter(free)
+        for reporter, judged in zip(going.gathered.reporters, going.judged, strict=True):
+            outcomes: list[Outcome] = [
+                "duplicate" if outcome == "accepted" and not next(unanswered) else outcome
+                for outcome in judged
+            ]
+            _settle(reporter.answer, outcomes)
 
     def _give_up(self, going: Round, refused: Refusal) -> None:
         """Refuse everybody whose request was in a commit that was not done."""
-        self.tally.failed_commits += 1
+        self.tally.add("failed_commits")
         self._land(going)
-        for ask in going.gathered.asks:
-            _refuse(ask.answer, refused)
-        for reporter in going.gathered.reporters:
-            _refuse(reporter.answer, refused)
+        going.gathered.refuse(refused)
 
     def _land(self, going: Round) -> None:
         """Take note that decisions are no longer in flight."""
@@ -288,9 +341,9 @@ class Engine:
                 learner.in_flight[place.arm] -= count
 
     def _count(self, batch: Batch, accepted: Sequence[bool]) -> None:
-        self.tally.commits += 1
+        self.tally.add("commits")
         for place, count in batch.issued.items():
-            self.tally.decisions += count
+            self.tally.add("decisions", count)
             if learner := self.roster.numbered(place.experiment):
                 learner.issued[place.arm] += count
         answers = Counter(
@@ -324,22 +377,40 @@ class Engine:
 
     async def roll_back(self, learner: Learner, start: int, stop: int) -> Totals:
         """Remove the counts of a span of minutes; its tokens are refused from now on."""
-        number, before = learner.number, learner.experiment.expired_before(self.minute)
         changed = learner.experiment.rolled_back_too(start, stop)
+        work = registry.roll_back, self.store, learner.saved, changed, (start, stop)
         learner.leaving_span = start, stop
-
-        def work() -> tuple[Saved, Totals, Totals, Totals]:
-            saved, removed = registry.roll_back(self.store, learner.saved, changed, (start, stop))
-            return saved, removed, self.store.totals(number), self.store.totals(number, before)
-
         try:
-            saved, removed, totals, closed = await self.write(work)
-            learner.restart(totals)
-            learner.close(closed, before)
+            saved, removed = await self.write(*work)
             await self.roster.take(saved)
+            with suppress(Unavailable):  # then upkeep does it later
+                await self.recount(learner)
         finally:
             learner.leaving_span = 0, 0
         return removed
+
+    async def recount(self, learner: Learner) -> None:
+        """Take counts from the store: those of all servers, and without what was rolled back.
+
+        The writer reads them, so that they have all that was committed here before, and what comes
+        after is added to them.
+        """
+        number, before = learner.number, learner.experiment.expired_before(self.minute)
+        if not learner.must_restart:
+            learner.count(await self.writer.begin(self.store.totals, number), self.minute)
+            return
+
+        def work() -> tuple[Totals, Totals]:
+            return self.store.totals(number), self.store.totals(number, before)
+
+        learner.must_restart = False
+        try:
+            totals, closed = await self.writer.begin(work)
+        except BaseException:
+            learner.must_restart = True
+            raise
+        learner.restart(totals)
+        learner.close(closed, before)
 
 
 def unavailable() -> Refusal:

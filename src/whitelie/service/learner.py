@@ -1,6 +1,7 @@
 """One experiment at work: its counts in memory, and the arms that it chooses from them."""
 
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -24,8 +25,10 @@ class Learner:
 
     `closed_issued` and `closed_answered` are of decisions that have expired; decisions that are
     chosen but not yet committed are in flight. While it is being deleted it `is_leaving`, and
-    while a span is being rolled back that is its `leaving_span`. `last_report` is the minute of the
-    latest report, if one came while this learner was at work.
+    while a span is being rolled back that is its `leaving_span`; afterwards it `must_restart` from
+    what the store has. `is_asked` says that it has chosen since it last took the counts of all
+    servers, at the moment `counted`. `last_report` is the minute of the latest report, if one came
+    while this learner was at work.
     """
 
     issued: Array
@@ -34,6 +37,7 @@ class Learner:
     closed_issued: Array
     closed_answered: Array
     in_flight: Array
+    experiment: Experiment
 
     def __init__(self, saved: Saved, totals: Mapping[int, Counts]) -> None:
         self.number = saved.number
@@ -44,6 +48,8 @@ class Learner:
         self.last_report: int | None = None
         self.is_leaving = False
         self.leaving_span = 0, 0
+        self.must_restart = False
+        self.is_asked = False
         self.restarts = 0
         for name in COLUMNS:
             setattr(self, name, _zeros(0))
@@ -52,8 +58,10 @@ class Learner:
 
     def define(self, saved: Saved) -> None:
         """Take a new definition: arms may have been added or retired, the status changed."""
-        self.saved = saved
-        self.experiment = experiment = definition_of(saved)
+        experiment = definition_of(saved)
+        if self.restarts and experiment.rolled_back != self.experiment.rolled_back:
+            self.must_restart = True
+        self.saved, self.experiment = saved, experiment
         self._rule = rule_of(experiment.rule)
         self.shown = np.array([not arm.retired for arm in experiment.arms])
         self._arms = pack(experiment.rule, experiment.channels, self.shown)
@@ -64,11 +72,23 @@ class Learner:
 
     def restart(self, totals: Mapping[int, Counts]) -> None:
         """Set all counts to what the store has; none has expired yet."""
-        for arm in range(len(self.issued)):
-            self.issued[arm], self.answered[arm], self.ones[arm] = totals.get(arm, NOTHING)
-            self.closed_issued[arm] = self.closed_answered[arm] = 0
+        self._set(totals)
+        self.closed_issued[:] = self.closed_answered[:] = 0
         self.closed_before = 0
         self.restarts += 1
+
+    def count(self, totals: Mapping[int, Counts], minute: int) -> None:
+        """Take the counts of all servers, as they are in a minute."""
+        before = self.answered.sum()
+        self._set(totals)
+        if self.answered.sum() > before:
+            self.last_report = minute
+
+    def _set(self, totals: Mapping[int, Counts]) -> None:
+        for arm in range(len(self.issued)):
+            self.issued[arm], self.answered[arm], self.ones[arm] = totals.get(arm, NOTHING)
+        self.is_asked = False
+        self.counted = time.monotonic()
 
     def close(self, closed: Mapping[int, Counts], before: int) -> None:
         """Add decisions that have expired, which makes all that were issued before a minute."""
@@ -85,6 +105,8 @@ class Learner:
 
     def choose(self, count: int, available: Iterable[str] | None = None) -> list[int]:
         """Return the arms to show next; they are in flight until they are committed or dropped."""
+        self.check_running()
+        self.is_asked = True
         choosable = self._choosable(available)
         chosen = np.empty(count, dtype=np.int64)
         state = State(self.answered, self.ones, self.pending, choosable)
@@ -98,6 +120,12 @@ class Learner:
         np.add.at(self.in_flight, chosen, 1)
         arms: list[int] = chosen.tolist()
         return arms
+
+    def check_running(self) -> None:
+        """Refuse to decide where the operator has paused or stopped the experiment."""
+        status = self.experiment.status
+        if status != "running":
+            raise Refusal(f"experiment_{status}", f"this experiment is {status}", "id")
 
     def is_rolled_back(self, minute: int) -> bool:
         """Whether decisions of this minute no longer count."""

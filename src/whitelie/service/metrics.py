@@ -1,12 +1,14 @@
 """Counters for Prometheus, read off the engine when they are asked for."""
 
 from collections.abc import Iterator
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from whitelie.estimate import is_misspecified
+from whitelie.service import wire
 from whitelie.service.engine import Engine
 
 
@@ -27,22 +29,22 @@ class _Metrics(Collector):
         yield from self._of_arms()
 
     def _of_the_process(self) -> Iterator[Metric]:
-        tally = self._engine.tally
+        total = self._engine.tally.total
         yield CounterMetricFamily(
-            "whitelie_decisions", "Decisions committed since the start.", tally.decisions
+            "whitelie_decisions", "Decisions committed since the start.", total("decisions")
         )
         reports = CounterMetricFamily(
             "whitelie_reports", "Reports since the start, by outcome.", labels=["outcome"]
         )
-        for outcome, count in tally.outcomes.items():
-            reports.add_metric([outcome], count)
+        for outcome in get_args(wire.Outcome):
+            reports.add_metric([outcome], total(outcome))
         yield reports
-        yield CounterMetricFamily("whitelie_commits", "Transactions.", tally.commits)
+        yield CounterMetricFamily("whitelie_commits", "Transactions.", total("commits"))
         yield CounterMetricFamily(
-            "whitelie_failed_commits", "Transactions that failed.", tally.failed_commits
+            "whitelie_failed_commits", "Transactions that failed.", total("failed_commits")
         )
         yield CounterMetricFamily(
-            "whitelie_commit_seconds", "Time that transactions took.", tally.commit_seconds
+            "whitelie_commit_seconds", "Time that transactions took.", total("commit_seconds")
         )
         yield GaugeMetricFamily(
             "whitelie_store_available", "Whether the store works.", self._engine.writer.is_available

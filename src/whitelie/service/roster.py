@@ -8,6 +8,7 @@ from whitelie.service.keys import Keyring
 from whitelie.service.learner import Learner
 from whitelie.service.refusal import Refusal
 from whitelie.service.store import Saved, Store, Unavailable
+from whitelie.service.token import Decision
 
 
 class Roster:
@@ -18,11 +19,13 @@ class Roster:
         self._store = store
         self._by_slug: dict[str, Learner] = {}
         self._by_number: dict[int, Learner] = {}
-        self._generation: int | None = None
+        self.generation: int | None = None
         self._refreshing = asyncio.Lock()
+        self._asked = 0
+        self._answered = 0
 
     def __iter__(self) -> Iterator[Learner]:
-        return iter(tuple(self._by_slug.values()))
+        return iter(tuple(self._by_number.values()))
 
     def __contains__(self, learner: Learner) -> bool:
         return self._by_number.get(learner.number) is learner
@@ -31,28 +34,62 @@ class Roster:
         """Return the experiment of this id, or refuse the request."""
         learner = self._by_slug.get(slug)
         if learner is None or learner.is_leaving:
-            raise Refusal("unknown_experiment", "there is no experiment of this id", "id")
+            raise _unknown()
         return learner
+
+    def has(self, slug: str) -> bool:
+        """Whether there is an experiment of this id."""
+        return slug in self._by_slug
+
+    async def seek(self, slug: str) -> Learner:
+        """Return the experiment of this id, also if another server has just created it."""
+        if not self.has(slug):
+            await self.refresh_if_possible()
+        return self.find(slug)
+
+    def check(self, learner: Learner) -> None:
+        """Refuse what is asked of an experiment that is gone."""
+        if learner not in self or learner.is_leaving:
+            raise _unknown()
+
+    def knows(self, decision: Decision) -> bool:
+        """Whether the experiment and the arm of a decision are known here."""
+        learner = self._by_number.get(decision.experiment)
+        return learner is not None and decision.arm < len(learner.issued)
 
     def numbered(self, number: int) -> Learner | None:
         """Return the experiment of this number, if there is one."""
         return self._by_number.get(number)
 
     async def refresh(self) -> None:
-        """Read experiments and keys anew, if anybody has changed them."""
+        """Read experiments and keys anew, if anybody has changed them.
+
+        Of those who wait for each other, one reads for all.
+        """
+        self._asked += 1
+        mine = self._asked
         async with self._refreshing:
-            generation = await asyncio.to_thread(self._store.generation)
-            if generation == self._generation:
+            if self._answered >= mine:
                 return
-            saved = await asyncio.to_thread(self._store.experiments)
-            self.keyring.replace(await asyncio.to_thread(self._store.keys))
-            for each in saved:
-                await self._take(each)
-            there = {each.number for each in saved}
-            for learner in self:
-                if learner.number not in there:
-                    del self._by_slug[learner.slug], self._by_number[learner.number]
-            self._generation = generation
+            reading = self._asked
+            await self._read()
+            self._answered = reading
+
+    async def _read(self) -> None:
+        generation = await asyncio.to_thread(self._store.generation)
+        if generation == self.generation:
+            return
+        saved = await asyncio.to_thread(self._store.experiments)
+        self.keyring.replace(await asyncio.to_thread(self._store.keys))
+        for each in saved:
+            await self._take(each)
+        there = {each.number for each in saved}
+        for learner in self:
+            if learner.number not in there:
+                del self._by_number[learner.number]
+                if self._by_slug[learner.slug] is learner:  # or there is a new one of this id
+                    del self._by_slug[learner.slug]
+        self.generation = generation
 
     async def take(self, saved: Saved) -> None:
         """Take a definition that has just been saved, after whatever is being read now."""
@@ -72,3 +109,7 @@ class Roster:
             self._by_slug[saved.slug] = self._by_number[saved.number] = learner
         elif learner.saved != saved:
             learner.define(saved)
+
+
+def _unknown() -> Refusal:
+    return Refusal("unknown_experiment", "there is no experiment of this id", "id")

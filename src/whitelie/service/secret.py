@@ -2,12 +2,33 @@
 
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 from whitelie.errors import InvalidInput
 
 VARIABLE = "WHITELIE_SECRET"
 SHORTEST = 32
+
+
+def secrets_for(database: Path | None) -> Callable[[], list[bytes]]:
+    """Return what reads the secrets; without a file of a database they come from outside.
+
+    A SQLite database has them beside it, made when they are first needed. Servers that share a
+    database must be given the same.
+    """
+    if database is None:
+        if not is_given():
+            reason = (
+                "all servers of a PostgreSQL store need the same secret: set this variable to at "
+                f"least {SHORTEST} random characters"
+            )
+            raise InvalidInput(VARIABLE, None, reason)
+        return lambda: token_secrets(Path())
+    file = file_beside(database)
+    if not is_given() and not file.exists():
+        rotate(file)
+    return lambda: token_secrets(file)
 
 
 def token_secrets(file: Path) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The process: opens the store, makes the first key, serves until it is told to end."""
+"""The processes: open the store, make the first key, serve until they are told to end."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from whitelie.errors import WhitelieError
+from whitelie.errors import InvalidInput, WhitelieError
 from whitelie.service import MOST_EPSILON, PER_ADDRESS, log, wire
 from whitelie.service.app import build
 from whitelie.service.cork import CorkedProtocol
@@ -22,16 +22,13 @@ from whitelie.service.experiment import Rules
 from whitelie.service.keys import admin_key, hash_of, new_key
 from whitelie.service.learner import Learner
 from whitelie.service.limits import Limits
-from whitelie.service.secret import (
-    file_beside,
-    is_given,
-    rotate,
-    token_secrets,
-    write_private,
-)
+from whitelie.service.secret import secrets_for, write_private
 from whitelie.service.standing import results_now, standing_of
 from whitelie.service.store import Key, Saved, Store
-from whitelie.service.store.sqlite import SQLiteStore
+from whitelie.service.store.address import is_postgresql, open_store, sqlite_path
+from whitelie.service.supervisor import Supervisor
+from whitelie.service.tally import Tally
+from whitelie.service.token import fingerprint
 
 GRACE = 10
 """Seconds that requests have to finish when the service ends."""
@@ -52,6 +49,7 @@ class Settings:
 
     host: str = "127.0.0.1"
     port: int = 8000
+    workers: int = 1
     most_epsilon: float = MOST_EPSILON
     per_address: int = PER_ADDRESS
     trusted_proxies: str = "127.0.0.1"
@@ -78,21 +76,37 @@ class Server(uvicorn.Server):
         log.event("stopped")
 
 
-def run(path: Path, settings: Settings) -> None:
-    """Serve from the SQLite file at `path` until a signal to end."""
-    secret_file = file_beside(path)
-    listening = listen(settings.host, settings.port)
-    store = SQLiteStore(path)
-    store.claim()
-    if not is_given() and not secret_file.exists():
-        rotate(secret_file)
+def run(address: str, settings: Settings) -> None:
+    """Serve from the store at an address until a signal to end."""
+    if settings.workers > 1 and not is_postgresql(address):
+        reason = "one process serves a SQLite file: give one worker, or a postgresql:// store"
+        raise InvalidInput("workers", settings.workers, reason)
+    listening = listen(settings.host, settings.port, settings.workers)
+    store = open_store(address)
+    secrets = secrets_for(None if is_postgresql(address) else sqlite_path(address))
+    store.claim([fingerprint(secret) for secret in secrets()])
     log.start()
-    _make_first_key(store, path.with_name(f"{path.name}.admin-key"))
+    _make_first_key(store, _key_file(address))
     warm_up()
     sys.setswitchinterval(SWITCH)
     gc.freeze()
     gc.set_threshold(*RARELY)
-    engine = Engine(store, lambda: token_secrets(secret_file))
+    tally = Tally(settings.workers)
+    if settings.workers == 1:
+        serve(Engine(store, secrets, tally=tally), settings, listening[0])
+        return
+    store.close()  # every worker has connections of its own
+
+    def work(place: int) -> None:
+        tally.place = place
+        engine = Engine(open_store(address), secrets, tally=tally)
+        serve(engine, settings, listening[place])
+
+    Supervisor(work, settings.workers).run()
+
+
+def serve(engine: Engine, settings: Settings, listening: socket) -> None:
+    """Serve what an engine decides and counts, until a signal to end."""
     service = Service(engine, Rules(settings.most_epsilon), Limits(settings.per_address))
     config = configuration(
         build(service),
@@ -124,14 +138,24 @@ def end_quietly() -> None:
         signal.signal(each, lambda *_: sys.exit(0))
 
 
-def listen(host: str, port: int) -> socket:
-    """Return a socket that listens, or say why it cannot."""
+def listen(host: str, port: int, workers: int = 1) -> list[socket]:
+    """Return a socket that listens for each worker, all on one port, or say why it cannot.
+
+    The kernel shares connections out among them. They live as long as the process that asks for
+    them, so that connections to a worker that is started anew wait for it.
+    """
     family = AF_INET6 if ":" in host else AF_INET
+    sockets: list[socket] = []
     try:
-        return create_server((host, port), family=family, backlog=BACKLOG)
+        for _ in range(workers):
+            port = sockets[0].getsockname()[1] if sockets else port
+            sockets.append(
+                create_server((host, port), family=family, backlog=BACKLOG, reuse_port=workers > 1)
+            )
     except OSError as error:
         reason = f"cannot listen on {host}:{port}: {error.strerror}; give another --host or --port"
         raise WhitelieError(reason) from None
+    return sockets
 
 
 def warm_up() -> None:
@@ -147,6 +171,12 @@ def warm_up() -> None:
         results_now(standing_of(learner, {}), learner)
 
 
+def _key_file(address: str) -> Path:
+    """Return where an admin key is left for the operator: beside a SQLite file, or here."""
+    path = Path("whitelie") if is_postgresql(address) else sqlite_path(address)
+    return path.with_name(f"{path.name}.admin-key")
+
+
 def _make_first_key(store: Store, file: Path) -> None:
     """Keep the operator's admin key, or make one if there is none and hand it over once."""
     given, known = os.environ.get("WHITELIE_ADMIN_KEY"), store.keys()
@@ -155,7 +185,8 @@ def _make_first_key(store: Store, file: Path) -> None:
         for old in known:
             if old.name == key.name and old.hash != key.hash:
                 store.delete_key(old.hash)
-        store.save_key(key)
+        if key not in known:
+            store.save_key(key)
     elif not any(key.role == "admin" for key in known):
         text = new_key("admin")
         if sys.stdout.isatty():

@@ -28,6 +28,11 @@ _TO_URL = bytes.maketrans(b"+/", b"-_")
 _FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")
 
 
+def fingerprint(secret: bytes) -> bytes:
+    """Return what servers may show each other of a secret, to know that they share it."""
+    return hashlib.sha256(b"whitelie fingerprint " + secret).digest()
+
+
 class Decision(NamedTuple):
     """What a token says; a decision is named by its epoch and sequence number.
 

@@ -1,6 +1,7 @@
 """Upkeep: what time brings, done beside the requests."""
 
 import asyncio
+import time
 
 from whitelie.service.engine import Engine
 from whitelie.service.experiment import Experiment
@@ -10,15 +11,22 @@ from whitelie.service.moment import DAY, HOUR
 from whitelie.service.refusal import Refusal
 from whitelie.service.store import Unavailable
 
+TICK = 0.25
+"""Seconds between two looks at what others have changed."""
+
+IDLE = 2.0
+"""Seconds after which counts are taken anew though nobody has asked for a decision."""
+
 
 async def keep_up(engine: Engine) -> None:
-    """Look for changes every second, let tokens expire every minute, join old minutes hourly."""
+    """Look for changes all the time, let tokens expire every minute, join old minutes hourly."""
     last, said = -1, ""
     while not engine.is_closing:
         try:
             await engine.roster.refresh()
             if not engine.writer.is_available:
                 await engine.writer.probe()
+            await recount(engine)
             minute = engine.minute
             if minute != last:
                 await expire(engine)
@@ -33,7 +41,16 @@ async def keep_up(engine: Engine) -> None:
             if repr(error) != said:
                 failure(error)
             said = repr(error)
-        await engine.pause(1)
+        await engine.pause(TICK)
+
+
+async def recount(engine: Engine) -> None:
+    """Take over what other servers have counted, and what a rollback has left."""
+    for learner in engine.roster:
+        is_old = learner.is_asked or time.monotonic() > learner.counted + IDLE
+        is_running = learner.experiment.status == "running"
+        if learner.must_restart or (engine.store.is_shared and is_running and is_old):
+            await engine.recount(learner)
 
 
 async def expire(engine: Engine) -> None:

@@ -31,6 +31,8 @@ async def latest_results(engine: Engine, learner: Learner) -> Results:
     """Return what the committed reports say now."""
     seen = _LATEST.setdefault(learner, Seen())
     async with seen.lock:
+        if engine.store.is_shared:
+            await engine.recount(learner)
         state = _state(engine, learner)
         if seen.results is None or seen.state != state:
             seen.results = await _computed(engine, learner)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from whitelie.service.log import event, failure
 from whitelie.service.refusal import Refusal
-from whitelie.service.store import Store, Unavailable
+from whitelie.service.store import Stale, Store, Unavailable
 
 Answer = TypeVar("Answer")
 
@@ -35,6 +35,12 @@ class Writer:
         """Find out whether the store works again."""
         await self.begin(self._store.probe)
 
+    def miss(self, reason: str) -> None:
+        """Take note that the store does not do its work."""
+        if self.is_available:
+            event("store_unavailable", reason=reason)
+        self.is_available = False
+
     def close(self) -> None:
         """Finish what was begun."""
         self._thread.shutdown()
@@ -44,12 +50,10 @@ class Writer:
             return
         error = done.exception()
         if isinstance(error, Unavailable):
-            if self.is_available:
-                event("store_unavailable", reason=str(error))
-            self.is_available = False
+            self.miss(str(error))
         elif error is None:
             if not self.is_available:
                 event("store_available")
             self.is_available = True
-        elif not isinstance(error, Refusal):  # which is an answer
+        elif not isinstance(error, Refusal | Stale):  # which are answers
             failure(error)

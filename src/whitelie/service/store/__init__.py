@@ -14,6 +14,10 @@ row of its own, and nothing says who was asked.
   whose bit is free, sets the bit and adds to the counts of its place, all in one durable
   transaction. It returns for each report, in order, whether its bit was free. Of two reports on one
   decision exactly one is told so: in one commit or in two, from one process or from many.
+- **Stale** batches are refused. A batch may name the generation (below) that its makers know; if
+  anybody has changed experiments or keys since, `Stale` is raised and nothing is changed. So what
+  was decided under old definitions never becomes durable under new ones: a deleted experiment and
+  a span that was rolled back stay empty, however many processes write.
 - **Invariant**, at every moment and after any crash, over tokens that have neither expired nor been
   rolled back nor deleted with their experiment: ones ≤ answered = spent bits ≤ issued.
 - **Experiments** have a number, which is never reused, a slug and a definition, a text that only
@@ -21,19 +25,25 @@ row of its own, and nothing says who was asked.
   return None instead.
 - **Keys** are kept by the hash of their text.
 - **generation** is a number that differs whenever experiments or keys have been changed by anybody.
+- **claim** makes a process one of the servers of a store, or refuses it: there is another where
+  only one is possible, or the others seal tokens with secrets that this one does not know. A store
+  `is_shared` if others may commit to it too.
+- **contents** are all of the above as they are at one moment, and `fill` puts them into an empty
+  store, numbers included.
 
 When a method raises, it has changed nothing. A store raises `Unavailable` when it cannot do its
 work now, such as on a full disk, and works again by itself when it can. Its writing methods are
 called from one thread at a time, the reading ones (`totals`, `history`, `experiments`, `keys`,
-`spent_bits`, `sizes`, `generation`) from any thread, also beside a writing one. Times are whole
-minutes since 1970.
+`spent_bits`, `sizes`, `generation`, `contents`) from any thread, also beside a writing one. Times
+are whole minutes since 1970.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from whitelie.errors import WhitelieError
+from whitelie.errors import InvalidInput, WhitelieError
 from whitelie.service.token import Decision
 
 BLOCK = 8192
@@ -42,6 +52,10 @@ BLOCK = 8192
 
 class Unavailable(WhitelieError):
     """The store cannot do its work now; what was asked has not been done."""
+
+
+class Stale(WhitelieError):
+    """Experiments or keys have been changed since; what was asked has not been done."""
 
 
 class Place(NamedTuple):
@@ -69,10 +83,14 @@ class Report(NamedTuple):
 
 @dataclass
 class Batch:
-    """What one commit makes durable: how many decisions were issued at each place, and reports."""
+    """What one commit makes durable: how many decisions were issued at each place, and reports.
+
+    `generation` is the one that its makers know, if they care.
+    """
 
     issued: dict[Place, int] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
+    generation: int | None = None
 
 
 class Saved(NamedTuple):
@@ -94,14 +112,46 @@ class Key(NamedTuple):
     expiry: int | None = None
 
 
+class Block(NamedTuple):
+    """Spent bits of an epoch; `expiry` is the last minute in which one of their tokens is good."""
+
+    epoch: int
+    block: int
+    expiry: int
+    bits: bytes
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All that a store holds; `last_experiment` is the highest number that one ever had.
+
+    Rows of `counts` are (experiment, minute, arm, issued, answered, ones).
+    """
+
+    epochs: Sequence[int]
+    last_experiment: int
+    experiments: Sequence[Saved]
+    keys: Sequence[Key]
+    counts: Iterable[tuple[int, ...]]
+    spent: Iterable[Block]
+
+
 class Store(Protocol):
     """See the contract above."""
+
+    is_shared: bool
+
+    def claim(self, fingerprints: Sequence[bytes]) -> None:
+        """Become a server whose secrets have these fingerprints, the sealing one's first."""
 
     def new_epoch(self) -> int:
         """Return a number that no process had before."""
 
     def commit(self, batch: Batch) -> Sequence[bool]:
-        """Make a batch durable; return for each report whether its decision was unanswered."""
+        """Make a batch durable; return for each report whether its decision was unanswered.
+
+        Raises `Stale` if the batch names another generation than the store's.
+        """
 
     def totals(self, experiment: int, before: int | None = None) -> Mapping[int, Counts]:
         """Return the counts of each arm, over all minutes or those before a minute."""
@@ -165,5 +215,18 @@ class Store(Protocol):
     def sizes(self) -> Mapping[str, int]:
         """Return how many rows each table has: all that is stored."""
 
+    def contents(self) -> AbstractContextManager[Contents]:
+        """Lend everything, as it is at one moment, to be read once."""
+
+    def fill(self, contents: Contents) -> None:
+        """Take everything from another store, or refuse if this one holds anything."""
+
     def close(self) -> None:
-        """Give up the store."""
+        """Give up the store; whoever waits for it in another thread is told `Unavailable`."""
+
+
+def not_empty(shown: str) -> InvalidInput:
+    """Return the refusal to fill a store that holds something."""
+    return InvalidInput(
+        "store", shown, "something is stored there already: give a new, empty store"
+    )

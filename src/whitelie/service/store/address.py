@@ -1,20 +1,36 @@
-"""Addresses of stores: `sqlite:///relative/path` or `sqlite:////absolute/path`."""
+"""Addresses of stores: `sqlite:///relative/path`, `sqlite:////absolute/path`, `postgresql://…`."""
 
 from pathlib import Path
 
 from whitelie.errors import InvalidInput
-from whitelie.service.store.sqlite import SQLiteStore
+from whitelie.service.store import Store
 
 SQLITE = "sqlite:///"
+POSTGRESQL = "postgresql://", "postgres://"
 
 
-def open_existing(address: str) -> SQLiteStore:
+def open_store(address: str) -> Store:
+    """Return the store at an address; a SQLite file is made if it is not there."""
+    if is_postgresql(address):
+        from whitelie.service.store.postgresql import PostgresStore  # noqa: PLC0415
+
+        return PostgresStore(address)
+    from whitelie.service.store.sqlite import SQLiteStore  # noqa: PLC0415
+
+    return SQLiteStore(sqlite_path(address))
+
+
+def open_existing(address: str) -> Store:
     """Return the store at an address, which must be there."""
-    path = sqlite_path(address)
-    if not path.exists():
+    if not is_postgresql(address) and not sqlite_path(address).exists():
         reason = "there is no such file; `whitelie serve` makes it, or give another --store"
         raise InvalidInput("store", address, reason)
-    return SQLiteStore(path)
+    return open_store(address)
+
+
+def is_postgresql(address: str) -> bool:
+    """Whether an address names a PostgreSQL database."""
+    return address.startswith(POSTGRESQL)
 
 
 def sqlite_path(address: str) -> Path:
@@ -25,7 +41,9 @@ def sqlite_path(address: str) -> Path:
     """
     path = Path(address.removeprefix(SQLITE))
     if not address.startswith(SQLITE) or not path.name:
-        raise InvalidInput("store", address, "give an address such as sqlite:///whitelie.db")
+        hidden = address if "@" not in address else "(not shown)"
+        reason = "give an address such as sqlite:///whitelie.db or postgresql://USER@HOST/DATABASE"
+        raise InvalidInput("store", hidden, reason)
     if not path.parent.is_dir():
         raise InvalidInput("store", address, f"there is no folder {path.parent}; make it first")
     return path

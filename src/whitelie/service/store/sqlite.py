@@ -10,22 +10,28 @@ import json
 import os
 import secrets
 import sqlite3
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from whitelie.errors import InvalidInput
-from whitelie.service.store import BLOCK, Batch, Counts, Key, Saved, Unavailable
+from whitelie.service.store import (
+    Batch,
+    Block,
+    Contents,
+    Counts,
+    Key,
+    Saved,
+    Stale,
+    Unavailable,
+    not_empty,
+)
+from whitelie.service.store.spent import FREE, Address, Change, SpentBits, union
 from whitelie.service.store.sqlite_file import WAIT, connected, opened, transaction
 
-CACHED = 65_536
-"""Blocks of spent bits that are kept in memory."""
-
-_FREE = bytes(BLOCK // 8)
-
-_COMMIT = "INSERT INTO batch (writer, counts, blocks, bits) VALUES (?, ?, ?, ?)"
+_COMMIT = "INSERT INTO batch (writer, generation, counts, blocks, bits) VALUES (?, ?, ?, ?, ?)"
 _TOTALS = """
 SELECT json_group_array(json_array(arm, issued, answered, ones)) FROM (
     SELECT arm, sum(issued) AS issued, sum(answered) AS answered, sum(ones) AS ones
@@ -38,7 +44,7 @@ SELECT json_group_array(json_array(bucket, arm, issued, answered, ones)) FROM (
     FROM counts WHERE experiment = ?1 AND minute >= ?2 AND minute < ?3 GROUP BY bucket, arm)
 """
 _TO_FOLD = """
-SELECT json_group_array(json_array(?1, arm, bucket, issued, answered, ones)) FROM (
+SELECT json_group_array(json_array(?1, bucket, arm, issued, answered, ones)) FROM (
     SELECT minute - minute % ?3 AS bucket, arm,
         sum(issued) AS issued, sum(answered) AS answered, sum(ones) AS ones
     FROM counts WHERE experiment = ?1 AND minute < ?2 AND minute % ?3 <> 0 GROUP BY bucket, arm)
@@ -60,6 +66,7 @@ SELECT (SELECT count(*) FROM epochs) AS epochs, (SELECT count(*) FROM experiment
     (SELECT count(*) FROM keys) AS keys, (SELECT count(*) FROM counts) AS counts,
     (SELECT count(*) FROM spent) AS spent
 """
+_LAST_EXPERIMENT = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'experiments'"
 _LAST = 2**62  # later than any minute
 
 _TROUBLES = {
@@ -75,32 +82,26 @@ _TROUBLES = {
 }
 
 
-class _Change(NamedTuple):
-    """What a batch makes of the blocks that it touches and of the counts."""
-
-    free: list[bool]
-    blocks: dict[tuple[int, int], bytes]
-    arguments: tuple[str, str, bytes]
-
-
 class SQLiteStore:
     """A store in one file; see the contract in `whitelie.service.store`.
 
-    Blocks of spent bits are kept in memory. A commit works on copies, which take their places only
-    when the transaction is durable. It is refused by the database if another process has spent bits
-    since; then memory is emptied and the batch looked at again.
+    Spent bits are remembered; those of a commit only when it is durable. It is refused by the
+    database if another process has spent bits since; then memory is emptied and the batch looked at
+    again.
     """
+
+    is_shared = False
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer = secrets.randbits(62)
-        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._spent = SpentBits(self._block)
         self._readers: deque[sqlite3.Connection] = deque()
         self._lock: int | None = None
         with _explained():
             self._connection = opened(path)
 
-    def claim(self) -> None:
+    def claim(self, fingerprints: Sequence[bytes] = ()) -> None:
         """Be the only server of this file until `close`, or refuse if there is another."""
         try:
             lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -121,18 +122,16 @@ class SQLiteStore:
     def commit(self, batch: Batch) -> Sequence[bool]:
         """Make a batch durable; return for each report whether its decision was unanswered."""
         with _explained():
-            change = self._changed(batch)
             try:
-                self._connection.execute(_COMMIT, (self._writer, *change.arguments))
+                change = self._insert(batch)
             except sqlite3.IntegrityError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_TRIGGER:
                     raise
-                with self._transaction() as connection:
+                with self._transaction():
                     self._take_over()
-                    change = self._changed(batch)
-                    connection.execute(_COMMIT, (self._writer, *change.arguments))
-        for address, bits in change.blocks.items():
-            self._keep(address, bits)
+                    change = self._insert(batch)
+        for block in change.added:
+            self._spent.learn(block)
         return change.free
 
     def totals(self, experiment: int, before: int | None = None) -> Mapping[int, Counts]:
@@ -178,7 +177,7 @@ class SQLiteStore:
             where = "experiment = ? AND minute < ? AND minute % ? <> 0"
             connection.execute(f"DELETE FROM counts WHERE {where}", old)
             self._take_over()
-            connection.execute(_COMMIT, (self._writer, joined, "[]", b""))
+            connection.execute(_COMMIT, (self._writer, None, joined, "[]", b""))
 
     def forget_spent(self, before: int) -> int:
         """Drop the blocks all of whose tokens expired before a minute; return how many."""
@@ -189,7 +188,7 @@ class SQLiteStore:
             expired = _rows(connection, query, (before,))
             connection.execute("DELETE FROM spent WHERE expiry < ?", (before,))
         for epoch, block in expired:
-            self._blocks.pop((epoch, block), None)
+            self._spent.forget((epoch, block))
         return len(expired)
 
     def spent_bits(self) -> int:
@@ -260,6 +259,38 @@ class SQLiteStore:
             names = [column[0] for column in cursor.description]
             return dict(zip(names, cursor.fetchone(), strict=True))
 
+    @contextmanager
+    def contents(self) -> Iterator[Contents]:
+        """Lend everything, as it is at one moment."""
+        with self._reading() as connection:
+            connection.execute("BEGIN")
+            counts = connection.execute("SELECT * FROM counts")
+            yield Contents(
+                epochs=[number for (number,) in connection.execute("SELECT number FROM epochs")],
+                last_experiment=_number(*connection.execute(_LAST_EXPERIMENT).fetchone()),
+                experiments=self.experiments(),
+                keys=self.keys(),
+                counts=counts,
+                spent=(Block(*row) for row in connection.execute("SELECT * FROM spent")),
+            )
+            connection.execute("ROLLBACK")
+
+    def fill(self, contents: Contents) -> None:
+        """Take everything from another store, or refuse if this one holds anything."""
+        with self._transaction() as connection:
+            if any(self.sizes().values()):
+                raise not_empty(str(self._path))
+            numbers = ((number,) for number in contents.epochs)
+            connection.executemany("INSERT INTO epochs VALUES (?)", numbers)
+            connection.executemany("INSERT INTO experiments VALUES (?, ?, ?)", contents.experiments)
+            connection.execute("DELETE FROM sqlite_sequence WHERE name = 'experiments'")
+            last = contents.last_experiment
+            connection.execute("INSERT INTO sqlite_sequence VALUES ('experiments', ?)", (last,))
+            for key in contents.keys:
+                self.save_key(key)
+            connection.executemany("INSERT INTO counts VALUES (?, ?, ?, ?, ?, ?)", contents.counts)
+            connection.executemany("INSERT INTO spent VALUES (?, ?, ?, ?)", contents.spent)
+
     def close(self) -> None:
         """Give up the store."""
         while self._readers:
@@ -269,49 +300,32 @@ class SQLiteStore:
             os.close(self._lock)
             self._lock = None
 
-    def _changed(self, batch: Batch) -> _Change:
-        """Look at every report and return what is to be written."""
-        counts = {tuple(place): [issued, 0, 0] for place, issued in batch.issued.items()}
-        blocks: dict[tuple[int, int], bytearray] = {}
-        expiries: dict[tuple[int, int], int] = {}
-        free = []
-        for (experiment, arm, epoch, sequence, minute, expiry), bit in batch.reports:
-            address = epoch, sequence // BLOCK
-            if address not in blocks:
-                blocks[address] = bytearray(self._block(address))
-            bits, byte, mask = blocks[address], sequence % BLOCK >> 3, 1 << (sequence & 7)
-            free.append(not bits[byte] & mask)
-            if free[-1]:
-                bits[byte] |= mask
-                expiries[address] = max(expiry, expiries.get(address, expiry))
-                count = counts.setdefault((experiment, arm, minute), [0, 0, 0])
-                count[1] += 1
-                count[2] += bit
-        touched = {address: bytes(blocks[address]) for address in expiries}
-        added = json.dumps([[*place, *count] for place, count in counts.items()])
-        addresses = json.dumps([[*address, expiry] for address, expiry in expiries.items()])
-        return _Change(free, touched, (added, addresses, b"".join(touched.values())))
+    def _insert(self, batch: Batch) -> Change:
+        """Look at every report and write what follows."""
+        change = self._spent.change(batch)
+        counts = json.dumps(change.counts)
+        blocks = json.dumps([block[:3] for block in change.added])
+        bits = b"".join(union(self._spent[block[:2]], block.bits) for block in change.added)
+        try:
+            self._connection.execute(
+                _COMMIT, (self._writer, batch.generation, counts, blocks, bits)
+            )
+        except sqlite3.IntegrityError as error:
+            if str(error) == "stale":
+                raise Stale("experiments or keys have been changed") from None
+            raise
+        return change
 
-    def _block(self, address: tuple[int, int]) -> bytes:
-        bits = self._blocks.get(address)
-        if bits is None:
-            query = "SELECT bits FROM spent WHERE epoch = ? AND block = ?"
-            row = self._connection.execute(query, address).fetchone()
-            bits = row[0] if row else _FREE
-            self._keep(address, bits)
-        return bits
-
-    def _keep(self, address: tuple[int, int], bits: bytes) -> None:
-        self._blocks[address] = bits
-        self._blocks.move_to_end(address)
-        if len(self._blocks) > CACHED:
-            self._blocks.popitem(last=False)
+    def _block(self, address: Address) -> bytes:
+        query = "SELECT bits FROM spent WHERE epoch = ? AND block = ?"
+        row = self._connection.execute(query, address).fetchone()
+        return bytes(row[0]) if row else FREE
 
     def _take_over(self) -> None:
         """Be the one who has spent bits last; if it was another, forget what may have changed."""
         statement = "UPDATE state SET writer = ?1 WHERE writer <> ?1"
         if self._connection.execute(statement, (self._writer,)).rowcount:
-            self._blocks.clear()
+            self._spent.clear()
 
     def _write(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         """Execute one statement, which is a durable transaction."""

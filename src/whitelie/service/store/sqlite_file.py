@@ -4,10 +4,10 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.resources import files
 from pathlib import Path
 
 from whitelie.errors import InvalidInput
+from whitelie.service.store.migrations import NEWER, steps_of
 
 APPLICATION = int.from_bytes(b"whit")
 """Marks a SQLite file as ours."""
@@ -61,8 +61,7 @@ def opened(path: Path) -> sqlite3.Connection:
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the schema up to date, one transaction per step; refuse a file that is not ours."""
-    folder = files("whitelie.service.store") / "migrations"
-    steps = {int(f.name[:4]): f for f in folder.iterdir() if f.name.endswith(".sql")}
+    steps = steps_of("sqlite")
     try:
         known = _version(connection, path)
     except sqlite3.DatabaseError as error:
@@ -71,13 +70,12 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         reason = "this is not a SQLite database: give the path of another file, or of a new one"
         raise InvalidInput("store", str(path), reason) from error
     if known > max(steps):
-        reason = "a newer whitelie has written this database: update whitelie to use it"
-        raise InvalidInput("store", str(path), reason)
+        raise InvalidInput("store", str(path), NEWER)
     for number in range(known + 1, max(steps) + 1):
         with transaction(connection):
             if _version(connection, path) >= number:  # another process was faster
                 continue
-            for statement in _statements(steps[number].read_text(encoding="utf-8")):
+            for statement in _statements(steps[number]):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {number}")

@@ -1,0 +1,488 @@
+"""The shared store: one PostgreSQL database for any number of workers, on any number of machines.
+
+A commit is one statement, which is one transaction: `commit_batch` in the migrations. It is sent
+with the bits that are free as far as is known here. If others have spent some of them, nothing is
+written and the blocks come back; then the batch is looked at again.
+
+If the connection breaks while a write waits for its answer, nobody knows whether it was done. So
+every process numbers its writes, and afterwards asks the database for that number.
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from whitelie.errors import InvalidInput
+from whitelie.service.store import (
+    BLOCK,
+    Batch,
+    Block,
+    Contents,
+    Counts,
+    Key,
+    Saved,
+    Stale,
+    Unavailable,
+    not_empty,
+)
+from whitelie.service.store.postgresql_database import (
+    Connection,
+    one_line,
+    parameters,
+    prepare,
+    shown,
+)
+from whitelie.service.store.spent import FREE, Change, SpentBits
+
+CONNECTIONS = 4
+"""Connections of one process at most: one writes, the others read."""
+
+WAIT = 1.0
+"""Seconds for which a connection is waited for."""
+
+PAUSES = 0.25, 2.0
+"""The first and the longest pause before the database is asked again, in seconds."""
+
+ATTEMPTS = 5
+"""How often a commit is sent that collides with others or loses its connection."""
+
+_COMMIT = (
+    "SELECT * FROM commit_batch(%s, %s, %s, %s::bigint[], %s::bigint[], %s::bigint[], "
+    "%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], "
+    "%s::text[])"
+)
+_SUMS = "sum(issued)::bigint, sum(answered)::bigint, sum(ones)::bigint"
+_TOTALS = """
+SELECT arm, issued, answered, ones FROM totals
+WHERE experiment = %s AND (issued > 0 OR answered > 0)
+"""
+_TOTALS_BEFORE = f"""
+SELECT arm, {_SUMS} FROM counts WHERE experiment = %s AND minute < %s GROUP BY arm
+"""
+_HISTORY = f"""
+SELECT minute - minute %% %s AS bucket, arm, {_SUMS} FROM counts
+WHERE experiment = %s AND minute >= %s AND minute < %s GROUP BY bucket, arm
+"""
+_ROLL_BACK = f"""
+WITH removed AS (
+    DELETE FROM counts WHERE experiment = %s AND minute >= %s AND minute < %s
+    RETURNING experiment, arm, issued, answered, ones
+), sums AS (
+    SELECT experiment, arm, {_SUMS} FROM removed GROUP BY experiment, arm
+), subtracted AS (
+    UPDATE totals AS t SET issued = t.issued - s.issued, answered = t.answered - s.answered,
+        ones = t.ones - s.ones
+    FROM sums AS s (experiment, arm, issued, answered, ones)
+    WHERE t.experiment = s.experiment AND t.arm = s.arm
+)
+SELECT * FROM sums
+"""
+_FOLD = f"""
+WITH removed AS (
+    DELETE FROM counts WHERE experiment = %(experiment)s AND minute < %(before)s
+        AND minute %% %(width)s <> 0
+    RETURNING experiment, minute, arm, issued, answered, ones
+)
+INSERT INTO counts AS c (experiment, minute, arm, issued, answered, ones)
+SELECT experiment, minute - minute %% %(width)s AS bucket, arm, {_SUMS} FROM removed
+GROUP BY experiment, bucket, arm
+ON CONFLICT (experiment, minute, arm) DO UPDATE SET issued = c.issued + excluded.issued,
+    answered = c.answered + excluded.answered, ones = c.ones + excluded.ones
+"""
+_SAVE = """
+INSERT INTO experiments (slug, definition) VALUES (%s, %s) ON CONFLICT DO NOTHING RETURNING number
+"""
+_CHANGE = """
+UPDATE experiments SET definition = %s WHERE number = %s AND slug = %s AND definition = %s
+"""
+_SAVE_KEY = """
+INSERT INTO keys (name, role, hash, origins, decisions_per_minute, expiry)
+VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT (hash) DO UPDATE SET name = excluded.name, role = excluded.role,
+    origins = excluded.origins, decisions_per_minute = excluded.decisions_per_minute,
+    expiry = excluded.expiry
+"""
+_KEYS = "SELECT name, role, hash, origins, decisions_per_minute, expiry FROM keys ORDER BY number"
+_TABLES = "epochs", "experiments", "keys", "counts", "totals", "spent"
+_SIZES = "SELECT " + ", ".join(f"(SELECT count(*) FROM {name}) AS {name}" for name in _TABLES)
+_REWRITING = "SELECT pg_advisory_xact_lock(2003331444, 3)"  # b"whit"
+_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_LAST_EXPERIMENT = """
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM experiments_number_seq
+"""
+_FILL_TOTALS = f"""
+INSERT INTO totals SELECT experiment, arm, {_SUMS} FROM counts GROUP BY experiment, arm
+"""
+
+_COLLISIONS = errors.SerializationFailure, errors.DeadlockDetected
+_TROUBLES = ("08", "25006", "40", "53", "55", "57", "58", "WL")
+"""How codes begin that mean: not now. Others would be mistakes of ours."""
+
+
+class Lost(Unavailable):
+    """The connection broke; a write that it carried may or may not have been done."""
+
+
+class PostgresStore:
+    """A store in a database; see the contract in `whitelie.service.store`."""
+
+    is_shared = True
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._spent = SpentBits(lambda _: FREE)
+        self._epoch: int | None = None
+        self._writes = 0
+        self._lent_now: set[Connection] = set()
+        self._pause, self._retry = PAUSES[0], 0.0
+        self._closing = threading.Event()
+        prepare(address)
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            kwargs={**parameters(address), "autocommit": True},
+            min_size=1,
+            max_size=CONNECTIONS,
+            timeout=WAIT,
+            reconnect_timeout=WAIT,
+            open=True,
+        )
+
+    def claim(self, fingerprints: Sequence[bytes] = ()) -> None:
+        """Become one of the servers, or refuse if the others' secret is not among ours."""
+        self.probe()
+        with self._transaction() as connection:
+            (sealing,) = _only(connection.execute("SELECT secret FROM state FOR UPDATE"))
+            if sealing is not None and sealing not in fingerprints:
+                reason = (
+                    "other services seal the tokens of this database with another secret: "
+                    "give this one the same, or theirs and then a new one"
+                )
+                raise InvalidInput("WHITELIE_SECRET", "(not shown)", reason)
+            if fingerprints and sealing != fingerprints[0]:
+                connection.execute("UPDATE state SET secret = %s", (fingerprints[0],))
+
+    def new_epoch(self) -> int:
+        """Return a number that no process had before."""
+        with self._lent() as connection:
+            inserted = connection.execute("INSERT INTO epochs DEFAULT VALUES RETURNING number")
+            (number,) = _only(inserted)
+        if self._epoch is None:
+            self._epoch = number
+        return int(number)
+
+    def commit(self, batch: Batch) -> Sequence[bool]:
+        """Make a batch durable; return for each report whether its decision was unanswered."""
+        change = self._spent.change(batch)
+        while spent_elsewhere := self._write(change, batch.generation):
+            for block in spent_elsewhere:
+                self._spent.learn(block)
+            change = self._spent.change(batch)
+        for block in change.added:
+            self._spent.learn(block)
+        return change.free
+
+    def totals(self, experiment: int, before: int | None = None) -> Mapping[int, Counts]:
+        """Return the counts of each arm, over all minutes or those before a minute."""
+        with self._lent() as connection:
+            if before is None:
+                rows = connection.execute(_TOTALS, (experiment,))
+            else:
+                rows = connection.execute(_TOTALS_BEFORE, (experiment, before))
+            return {arm: Counts(*counts) for arm, *counts in rows}
+
+    def history(
+        self, experiment: int, start: int, stop: int, width: int = 1
+    ) -> Mapping[tuple[int, int], Counts]:
+        """Return {(minute, arm): counts} of the minutes start … stop − 1.
+
+        Minutes are joined in buckets of `width`, which begin at its multiples.
+        """
+        with self._lent() as connection:
+            rows = connection.execute(_HISTORY, (width, experiment, start, stop))
+            return {(minute, arm): Counts(*counts) for minute, arm, *counts in rows}
+
+    def roll_back(
+        self, experiment: int, start: int, stop: int, change: tuple[Saved, str] | None = None
+    ) -> Mapping[int, Counts] | None:
+        """Remove the counts of the minutes start … stop − 1; return what was removed, by arm.
+
+        The arguments of a `change` may be given to be made with it; where that returns None, so
+        does this, and nothing is removed.
+        """
+        with self._transaction() as connection:
+            if change is not None and not _changed(connection, *change):
+                return None
+            connection.execute(_REWRITING)
+            removed = connection.execute(_ROLL_BACK, (experiment, start, stop))
+            return {arm: Counts(*counts) for _, arm, *counts in removed}
+
+    def fold(self, experiment: int, before: int, width: int) -> None:
+        """Join the minutes before a minute in buckets of `width`; all their sums stay.
+
+        A bucket that reaches beyond `before` is left as it is.
+        """
+        old = {"experiment": experiment, "before": before - before % width, "width": width}
+        with self._transaction() as connection:
+            connection.execute(_REWRITING)
+            connection.execute(_FOLD, old)
+
+    def forget_spent(self, before: int) -> int:
+        """Drop the blocks all of whose tokens expired before a minute; return how many."""
+        with self._transaction() as connection:
+            statement = "DELETE FROM spent WHERE expiry < %s RETURNING epoch, block"
+            dropped = connection.execute(statement, (before,)).fetchall()
+        for epoch, block in dropped:
+            self._spent.forget((epoch, block))
+        return len(dropped)
+
+    def spent_bits(self) -> int:
+        """Return how many bits are set, in all blocks."""
+        query = "SELECT coalesce(sum(bit_count(bits)), 0)::bigint FROM spent"
+        with self._lent() as connection:
+            return int(_only(connection.execute(query))[0])
+
+    def save(self, slug: str, definition: str) -> Saved | None:
+        """Keep a new experiment, or return None if there is one of this slug."""
+        with self._transaction() as connection:
+            row = connection.execute(_SAVE, (slug, definition.encode())).fetchone()
+        return None if row is None else Saved(row[0], slug, definition)
+
+    def change(self, saved: Saved, definition: str) -> Saved | None:
+        """Replace the definition, or return None if it is no longer the one of `saved`."""
+        with self._transaction() as connection:
+            is_changed = _changed(connection, saved, definition)
+        return saved._replace(definition=definition) if is_changed else None
+
+    def delete(self, number: int) -> None:
+        """Remove an experiment and all its counts."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM experiments WHERE number = %s", (number,))
+            connection.execute(_REWRITING)
+            for table in ("counts", "totals"):
+                connection.execute(f"DELETE FROM {table} WHERE experiment = %s", (number,))
+
+    def experiments(self) -> Sequence[Saved]:
+        """Return all experiments, in the order of their numbers."""
+        query = "SELECT number, slug, definition FROM experiments ORDER BY number"
+        with self._lent() as connection:
+            return [
+                Saved(number, slug, definition.decode())
+                for number, slug, definition in connection.execute(query)
+            ]
+
+    def save_key(self, key: Key) -> None:
+        """Keep a key, in place of the one of the same hash."""
+        with self._transaction() as connection:
+            _save_key(connection, key)
+
+    def delete_key(self, hash: bytes) -> None:
+        """Remove the key of this hash."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM keys WHERE hash = %s", (hash,))
+
+    def keys(self) -> Sequence[Key]:
+        """Return all keys, in the order in which they were first kept."""
+        with self._lent() as connection:
+            return [
+                Key(name, role, hash, tuple(json.loads(origins)), per_minute, expiry)
+                for name, role, hash, origins, per_minute, expiry in connection.execute(_KEYS)
+            ]
+
+    def generation(self) -> int:
+        """Return a number that differs after any change of experiments or keys."""
+        with self._lent() as connection:
+            return int(_only(connection.execute("SELECT generation FROM state"))[0])
+
+    def probe(self) -> None:
+        """Write something durably, or raise `Unavailable`."""
+        with self._lent() as connection:
+            connection.execute("UPDATE state SET probes = probes + 1")
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return how many rows each table has: all that is stored."""
+        with self._lent() as connection:
+            return dict(zip(_TABLES, _only(connection.execute(_SIZES)), strict=True))
+
+    @contextmanager
+    def contents(self) -> Iterator[Contents]:
+        """Lend everything, as it is at one moment."""
+        with self._lent() as connection, connection.transaction():
+            connection.execute(_SNAPSHOT)
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            last = connection.execute(_LAST_EXPERIMENT)
+            yield Contents(
+                epochs=[number for (number,) in connection.execute("SELECT number FROM epochs")],
+                last_experiment=_only(last)[0],
+                experiments=self.experiments(),
+                keys=self.keys(),
+                counts=_streamed(connection, "SELECT * FROM counts"),
+                spent=(
+                    Block(epoch, block, expiry, _bytes(bits))
+                    for epoch, block, expiry, bits in _streamed(connection, "SELECT * FROM spent")
+                ),
+            )
+
+    def fill(self, contents: Contents) -> None:
+        """Take everything from another store, or refuse if this one holds anything."""
+        numbers = {
+            "epochs": max(contents.epochs, default=0),
+            "experiments": contents.last_experiment,
+        }
+        with self._lent() as connection, connection.transaction():
+            connection.execute(f"LOCK TABLE {', '.join(_TABLES)} IN EXCLUSIVE MODE")
+            if any(_only(connection.execute(_SIZES))):
+                raise not_empty(shown(self._address))
+            _copy(connection, "epochs (number)", ((number,) for number in contents.epochs))
+            definitions = ((n, slug, text.encode()) for n, slug, text in contents.experiments)
+            _copy(connection, "experiments", definitions)
+            for key in contents.keys:
+                _save_key(connection, key)
+            _copy(connection, "counts", contents.counts)
+            connection.execute(_FILL_TOTALS)
+            _copy(
+                connection,
+                "spent",
+                ((*block[:3], _bit_string(block.bits)) for block in contents.spent),
+            )
+            for table, last in numbers.items():
+                if last:
+                    sequence = f"{table}_number_seq"
+                    connection.execute("SELECT setval(%s, %s)", (sequence, last))
+
+    def close(self) -> None:
+        """Give up the store; whoever waits for it in another thread is told `Unavailable`."""
+        self._closing.set()
+        for connection in tuple(self._lent_now):
+            with suppress(psycopg.Error, OSError):  # it may have come back meanwhile
+                socket.socket(fileno=os.dup(connection.fileno())).shutdown(socket.SHUT_RDWR)
+        self._pool.close()
+
+    def _write(self, change: Change, generation: int | None) -> list[Block]:
+        """Write a change; or write nothing, and return blocks with bits that others have spent."""
+        counts, added = change.counts, change.added
+        places = [_array(column) for column in zip(*counts, strict=True)] or ["{}"] * 6
+        addresses = [_array(column) for column in zip(*(b[:3] for b in added), strict=True)]
+        masks = _array(block.bits.hex() for block in added)
+        columns = *places, *(addresses or ["{}"] * 3), masks
+        for _ in range(ATTEMPTS):
+            epoch, write = self._next_write()
+            try:
+                with self._lent() as connection:
+                    values = (epoch, write, generation, *columns)
+                    rows = connection.execute(_COMMIT, values).fetchall()
+            except Lost:
+                if self._was_done(write):
+                    return []
+            except _COLLISIONS:
+                pass
+            else:
+                if rows and rows[0][0] is None:
+                    raise Stale("experiments or keys have been changed")
+                return [Block(epoch, block, 0, _bytes(bits)) for epoch, block, bits in rows]
+        raise Unavailable("the database has failed to commit several times in a row")
+
+    def _next_write(self) -> tuple[int, int]:
+        """Return the epoch of this process and the number of its next write."""
+        epoch = self.new_epoch() if self._epoch is None else self._epoch
+        self._writes += 1
+        return epoch, self._writes
+
+    def _was_done(self, write: int) -> bool:
+        """Whether a write whose answer was lost has been done; if not, it never will be."""
+        statement = "UPDATE epochs SET fence = %s WHERE number = %s RETURNING writes"
+        while not self._closing.wait(PAUSES[0]):
+            with suppress(Unavailable), self._lent() as connection:
+                row = connection.execute(statement, (write, self._epoch)).fetchone()
+                return row is not None and row[0] == write
+        raise Unavailable("the store was closed before the database could be asked")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """Do all that follows, or nothing."""
+        epoch, write = self._next_write()
+        try:
+            with self._lent() as connection, connection.transaction():
+                connection.execute("SELECT number_write(%s, %s)", (epoch, write))
+                yield connection
+        except Lost:
+            if not self._was_done(write):
+                raise
+        except _COLLISIONS as error:
+            raise Unavailable(one_line(error)) from error
+
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
+        """Lend a connection; turn what the network or the database cause into `Unavailable`."""
+        if time.monotonic() < self._retry:
+            raise Unavailable("the database cannot be reached")
+        try:
+            connection = self._pool.getconn()
+        except (PoolTimeout, PoolClosed) as error:
+            self._retry = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, PAUSES[1])
+            raise Unavailable("the database cannot be reached") from error
+        self._pause = PAUSES[0]
+        self._lent_now.add(connection)
+        try:
+            yield connection
+        except psycopg.Error as error:
+            if connection.closed:
+                raise Lost(f"the connection to the database broke ({one_line(error)})") from error
+            if isinstance(error, _COLLISIONS) or not (error.sqlstate or "").startswith(_TROUBLES):
+                raise
+            raise Unavailable(f"the database says: {one_line(error)}") from error
+        finally:
+            self._lent_now.discard(connection)
+            self._pool.putconn(connection)
+
+
+def _changed(connection: Connection, saved: Saved, definition: str) -> bool:
+    known = saved.number, saved.slug, saved.definition.encode()
+    return connection.execute(_CHANGE, (definition.encode(), *known)).rowcount > 0
+
+
+def _save_key(connection: Connection, key: Key) -> None:
+    limits = json.dumps(key.origins), key.decisions_per_minute, key.expiry
+    connection.execute(_SAVE_KEY, (key.name, key.role, key.hash, *limits))
+
+
+def _copy(connection: Connection, table: str, rows: Iterable[Sequence[Any]]) -> None:
+    """Put many rows into a table."""
+    with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN".encode()) as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+def _streamed(connection: Connection, query: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query without holding all of them."""
+    with connection.cursor(name="rows") as cursor:
+        yield from cursor.execute(query.encode())
+
+
+def _only(cursor: "psycopg.Cursor[tuple[Any, ...]]") -> tuple[Any, ...]:
+    """Return the one row that a query has."""
+    row = cursor.fetchone()
+    assert row is not None
+    return row
+
+
+def _array(values: Any) -> str:
+    """Return an array as PostgreSQL reads it."""
+    return "{" + ",".join(map(str, values)) + "}"
+
+
+def _bytes(bits: str) -> bytes:
+    """Return a bit string as bytes."""
+    return int(bits, 2).to_bytes(BLOCK // 8)
+
+
+def _bit_string(bits: bytes) -> str:
+    return f"{int.from_bytes(bits):0{BLOCK}b}"

@@ -1,0 +1,121 @@
+"""The database of a PostgreSQL store: reached, recognised, and brought to the newest schema."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+
+from whitelie.errors import InvalidInput
+from whitelie.service.store.migrations import NEWER, steps_of
+
+SCHEMA = "whitelie"
+"""The schema of all our tables, in whichever database an address names."""
+
+OLDEST = 14
+"""The oldest version of PostgreSQL that will do."""
+
+_USUAL: Mapping[str, str] = {
+    "application_name": "whitelie",
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+_SESSION: Mapping[str, str] = {
+    "search_path": SCHEMA,
+    "synchronous_commit": "on",
+    "default_transaction_isolation": r"read\ committed",
+    "idle_in_transaction_session_timeout": "10s",
+    "jit": "off",
+}
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_MIGRATING = "SELECT pg_advisory_xact_lock(2003331444, 2)"  # b"whit"
+_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+
+
+def parameters(address: str) -> dict[str, Any]:
+    """Return how to connect to the database of an address, with what every session needs."""
+    try:
+        given = conninfo_to_dict(address)
+    except psycopg.ProgrammingError as error:
+        hidden = address.partition("://")[0] + "://…"
+        reason = f"{one_line(error)}; give postgresql://USER@HOST:PORT/DATABASE"
+        raise InvalidInput("store", hidden, reason) from None
+    session = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
+    known = {name: str(value) for name, value in given.items() if value is not None}
+    return {**_USUAL, **known, "options": f"{known.get('options', '')} {session}".strip()}
+
+
+def shown(address: str) -> str:
+    """Return an address without its password.
+
+    >>> shown("postgresql://shop:hush@db.example/decide")
+    'postgresql://shop@db.example/decide'
+    """
+    known = parameters(address)
+    user = f"{known['user']}@" if "user" in known else ""
+    host = known.get("host", "")
+    port = f":{known['port']}" if "port" in known else ""
+    return f"postgresql://{user}{host}{port}/{known.get('dbname', '')}"
+
+
+def prepare(address: str) -> None:
+    """Bring the schema up to date, or say why this database cannot be used."""
+    with _refused(address), psycopg.connect(**parameters(address)) as connection:
+        if connection.info.server_version < OLDEST * 10_000:
+            reason = f"this is PostgreSQL {connection.info.server_version // 10_000}"
+            raise InvalidInput("store", shown(address), f"{reason}: {OLDEST} or newer is needed")
+        _migrate(connection, address)
+
+
+def _migrate(connection: Connection, address: str) -> None:
+    """Apply the steps that are missing, all in one transaction, while nobody else does."""
+    steps = steps_of("postgresql")
+    known = _version(connection, address)
+    if known > max(steps):
+        raise InvalidInput("store", shown(address), NEWER)
+    if known == max(steps):
+        return
+    connection.execute(_MIGRATING)
+    known = _version(connection, address)  # another process may have been faster
+    if connection.execute("SELECT to_regnamespace(%s)", (SCHEMA,)).fetchone() == (None,):
+        connection.execute(f"CREATE SCHEMA {SCHEMA}")
+    for number in range(known + 1, max(steps) + 1):
+        connection.execute(steps[number].encode())
+        connection.execute("UPDATE state SET version = %s", (number,))
+
+
+def _version(connection: Connection, address: str) -> int:
+    """Return how many migrations have been applied, 0 where there is none of our tables."""
+    tables = {name for (name,) in connection.execute(_TABLES, (SCHEMA,))}
+    if not tables:
+        return 0
+    if "state" not in tables:
+        reason = f"its schema {SCHEMA} has tables of another program: give another database"
+        raise InvalidInput("store", shown(address), reason)
+    row = connection.execute("SELECT version FROM state").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+@contextmanager
+def _refused(address: str) -> Iterator[None]:
+    """Turn what the database refuses at the start into one sentence."""
+    try:
+        yield
+    except errors.InsufficientPrivilege as error:
+        reason = f"{one_line(error)}; let the role own the schema {SCHEMA}, or create schemas"
+        raise InvalidInput("store", shown(address), reason) from None
+    except psycopg.OperationalError as error:
+        reason = f"{one_line(error)}; check the address, and that the database is up"
+        raise InvalidInput("store", shown(address), reason) from None
+
+
+def one_line(error: psycopg.Error) -> str:
+    """Return what the database says, without its hints and without a password."""
+    said = error.diag.message_primary or str(error)
+    return " ".join(said.split("\n")[0].split()).rstrip(".")
