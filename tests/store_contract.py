@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from whitelie.service.store import BLOCK, Batch, Counts, Key, Place, Report, Saved, Store
+from whitelie.service.store import BLOCK, Batch, Counts, Key, Place, Report, Saved, Stale, Store
 from whitelie.service.token import Decision
 
 Opener = Callable[[], Store]
@@ -135,6 +135,39 @@ class StoreContract:
             thread.join()
         assert [sum(pair) for pair in zip(*answers, strict=True)] == [1] * 40
         assert store.totals(1) == {0: Counts(40, 40, 40)}
+
+    def test_a_batch_of_an_old_generation_is_refused_whole(
+        self, store: Store, opened: Opener
+    ) -> None:
+        other, one, known = opened(), decision(0), store.generation()
+        first = Batch(issued(one), [Report(one, 1)], known)
+        assert list(store.commit(first)) == [True]
+        changes: list[Callable[[], object]] = [
+            lambda: other.save("a", "1"),
+            lambda: other.change(store.experiments()[0], "2"),
+            lambda: other.roll_back(5, 0, 1, (store.experiments()[0], "3")),
+            lambda: other.save_key(Key("a", "admin", b"\1")),
+            lambda: other.delete(store.experiments()[0].number),
+        ]
+        for number, change in enumerate(changes, 1):
+            known, late = store.generation(), decision(number)
+            change()
+            before = store.totals(1), store.spent_bits(), store.sizes()
+            with pytest.raises(Stale):
+                store.commit(Batch(issued(late), [Report(late, 1), Report(one, 1)], known))
+            assert (store.totals(1), store.spent_bits(), store.sizes()) == before
+            again = Batch(issued(late), [Report(late, 1), Report(one, 1)], store.generation())
+            assert list(store.commit(again)) == [True, False]
+
+    def test_commits_leave_the_generation_alone(self, store: Store, opened: Opener) -> None:
+        before = store.generation()
+        for number in range(5):
+            batch = Batch(issued(decision(number)), [Report(decision(number), 1)], before)
+            (store if number % 2 else opened()).commit(batch)
+        store.fold(1, 1000, 10)
+        store.forget_spent(1000)
+        store.probe()
+        assert store.generation() == before
 
     @pytest.mark.parametrize("sequence", [0, 7, 8, BLOCK - 1, BLOCK, 2**40 + 3, 2**63])
     def test_a_bit_is_its_own(self, store: Store, sequence: int) -> None:

@@ -108,13 +108,6 @@ def test_counts_that_cannot_be_are_refused_whole(store: SQLiteStore) -> None:
     assert list(store.commit(answered(1, 2))) == [True, True]
 
 
-def test_commits_leave_the_generation_alone(store: SQLiteStore) -> None:
-    before = store.generation()
-    store.commit(answered(1))
-    store.probe()
-    assert store.generation() == before
-
-
 # Memory
 
 

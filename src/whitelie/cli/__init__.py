@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from whitelie.cli import experiment, key
+from whitelie.cli import experiment, key, store
 from whitelie.cli.demo import demo
 from whitelie.cli.plan import plan
 from whitelie.cli.reproduce import reproduce
@@ -26,6 +26,7 @@ for command in (reproduce, simulate, plan, serve, demo):
     app.command()(command)
 app.add_typer(experiment.app, name="experiment")
 app.add_typer(key.app, name="key")
+app.add_typer(store.app, name="store")
 
 
 def _print_version(asked: bool) -> None:

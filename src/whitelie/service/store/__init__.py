@@ -29,7 +29,7 @@ row of its own, and nothing says who was asked.
   only one is possible, or the others seal tokens with secrets that this one does not know. A store
   `is_shared` if others may commit to it too.
 - **contents** are all of the above as they are at one moment, and `fill` puts them into an empty
-  store, numbers included.
+  store, numbers included. `require_alone` refuses while a server uses the store.
 
 When a method raises, it has changed nothing. A store raises `Unavailable` when it cannot do its
 work now, such as on a full disk, and works again by itself when it can. Its writing methods are
@@ -214,6 +214,9 @@ class Store(Protocol):
 
     def sizes(self) -> Mapping[str, int]:
         """Return how many rows each table has: all that is stored."""
+
+    def require_alone(self) -> None:
+        """Refuse if a server uses the store."""
 
     def contents(self) -> AbstractContextManager[Contents]:
         """Lend everything, as it is at one moment, to be read once."""

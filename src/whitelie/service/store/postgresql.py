@@ -10,6 +10,7 @@ every process numbers its writes, and afterwards asks the database for that numb
 
 import json
 import os
+import secrets
 import socket
 import threading
 import time
@@ -116,6 +117,10 @@ _TABLES = "epochs", "experiments", "keys", "counts", "totals", "spent"
 _SIZES = "SELECT " + ", ".join(f"(SELECT count(*) FROM {name}) AS {name}" for name in _TABLES)
 _REWRITING = "SELECT pg_advisory_xact_lock(2003331444, 3)"  # b"whit"
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_OTHERS = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+    AND application_name LIKE 'whitelie %%' AND application_name <> %s
+"""
 _LAST_EXPERIMENT = """
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM experiments_number_seq
 """
@@ -146,8 +151,10 @@ class PostgresStore:
         self._pause, self._retry = PAUSES[0], 0.0
         self._closing = threading.Event()
         prepare(address)
+        self._name = f"whitelie {secrets.token_hex(4)}"
+        known = {**parameters(address), "application_name": self._name, "autocommit": True}
         self._pool: ConnectionPool[Connection] = ConnectionPool(
-            kwargs={**parameters(address), "autocommit": True},
+            kwargs=known,
             min_size=1,
             max_size=CONNECTIONS,
             timeout=WAIT,
@@ -311,15 +318,24 @@ class PostgresStore:
         with self._lent() as connection:
             return dict(zip(_TABLES, _only(connection.execute(_SIZES)), strict=True))
 
+    def require_alone(self) -> None:
+        """Refuse if a server uses the store."""
+        with self._lent() as connection:
+            (others,) = _only(connection.execute(_OTHERS, (self._name,)))
+        if others:
+            reason = f"{others} connections of servers are open there: stop these first"
+            raise InvalidInput("store", shown(self._address), reason)
+
     @contextmanager
     def contents(self) -> Iterator[Contents]:
         """Lend everything, as it is at one moment."""
         with self._lent() as connection, connection.transaction():
             connection.execute(_SNAPSHOT)
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            epochs = connection.execute("SELECT number FROM epochs ORDER BY number")
             last = connection.execute(_LAST_EXPERIMENT)
             yield Contents(
-                epochs=[number for (number,) in connection.execute("SELECT number FROM epochs")],
+                epochs=[number for (number,) in epochs],
                 last_experiment=_only(last)[0],
                 experiments=self.experiments(),
                 keys=self.keys(),

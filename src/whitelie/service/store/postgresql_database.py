@@ -18,7 +18,6 @@ OLDEST = 14
 """The oldest version of PostgreSQL that will do."""
 
 _USUAL: Mapping[str, str] = {
-    "application_name": "whitelie",
     "connect_timeout": "5",
     "keepalives_idle": "5",
     "keepalives_interval": "2",

@@ -259,6 +259,10 @@ class SQLiteStore:
             names = [column[0] for column in cursor.description]
             return dict(zip(names, cursor.fetchone(), strict=True))
 
+    def require_alone(self) -> None:
+        """Refuse if a server uses the store."""
+        self.claim()
+
     @contextmanager
     def contents(self) -> Iterator[Contents]:
         """Lend everything, as it is at one moment."""

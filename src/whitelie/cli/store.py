@@ -1,0 +1,35 @@
+"""`whitelie store`: what the service remembers, moved as a whole."""
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from whitelie.cli.frame import refusing, service_extra
+
+app = typer.Typer(help="Move a store.", no_args_is_help=True)
+
+Address = Annotated[
+    str,
+    typer.Argument(metavar="ADDRESS", help="sqlite:///FILE, or postgresql://USER@HOST/DATABASE."),
+]
+
+
+@app.callback()
+def store() -> None:
+    """Move a store."""
+
+
+@app.command("copy")
+@refusing
+def copy_all(source: Address, target: Address) -> None:
+    """Copy all that SOURCE holds into TARGET, which must be empty.
+
+    Stop the servers of both first. The secret that seals tokens is in no store: carry it yourself.
+    """
+    with service_extra():
+        from whitelie.service.store.address import open_existing, open_store  # noqa: PLC0415
+        from whitelie.service.store.copy import copy  # noqa: PLC0415
+    with closing(open_existing(source)) as opened, closing(open_store(target)) as empty:
+        copied = copy(opened, empty)
+    typer.echo("copied " + ", ".join(f"{rows:,} {table}" for table, rows in copied.items()))

@@ -1,0 +1,34 @@
+"""Everything moved from one store to another, and looked at afterwards."""
+
+from collections.abc import Mapping
+
+from whitelie.errors import WhitelieError
+from whitelie.service.store import Store
+
+
+def copy(source: Store, target: Store) -> Mapping[str, int]:
+    """Fill an empty store with all that another holds; return how many rows of what."""
+    source.require_alone()
+    target.require_alone()
+    with source.contents() as contents:
+        target.fill(contents)
+    if _totals(source) != _totals(target):
+        raise WhitelieError(
+            "the totals differ: the source has been changed meanwhile; "
+            "stop its servers, remove the target, and copy again"
+        )
+    sizes = target.sizes()
+    return {table: sizes[table] for table in source.sizes() if table in sizes}
+
+
+def _totals(store: Store) -> object:
+    """Return what both stores must agree on."""
+    sizes = store.sizes()
+    experiments = store.experiments()
+    return (
+        experiments,
+        store.keys(),
+        [store.totals(each.number) for each in experiments],
+        store.spent_bits(),
+        [sizes[table] for table in ("epochs", "counts", "spent")],
+    )
