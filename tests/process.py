@@ -154,6 +154,24 @@ def variables(changed: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in known.items() if value is not None}
 
 
+def refusal(store: Path | str, *arguments: str, **environment: str | None) -> str:
+    """Return the one line with which a server refuses to start."""
+    done = subprocess.run(
+        command(store, *arguments),
+        env=variables(environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode > 0, done
+    assert not done.stdout
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
 def until(found: Callable[[], Found | None]) -> Found:
     """Return what is found, as soon as it is there."""
     end = time.monotonic() + PATIENCE
@@ -389,7 +407,10 @@ class Ledger:
                 if reports:
                     await self.report(visitor, reports)
                 if reports and draw.random() < 0.1 and reports[0][0] in self.accepted:
-                    await self.repeat(visitor, [reports[0][0]])
+                    try:
+                        await self.repeat(visitor, [reports[0][0]])
+                    except Refused as refused:
+                        self.refusals.append(refused.args[0])
                 if self.refusals:
                     await asyncio.sleep(0.05)
 

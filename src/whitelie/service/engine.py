@@ -277,6 +277,7 @@ class Engine:
             if isinstance(error, Unavailable):
                 self._give_up(going, unavailable())
             else:
+                self.tally.add("commits")
                 self._answer(going, done.result())
         except Exception as error:  # nobody may be left waiting
             failure(error)
@@ -341,7 +342,6 @@ class Engine:
                 learner.in_flight[place.arm] -= count
 
     def _count(self, batch: Batch, accepted: Sequence[bool]) -> None:
-        self.tally.add("commits")
         for place, count in batch.issued.items():
             self.tally.add("decisions", count)
             if learner := self.roster.numbered(place.experiment):

@@ -99,9 +99,14 @@ class Learner:
 
     @property
     def pending(self) -> Array:
-        """How many decisions of each arm may still be answered: kl-UCB and UCB count them."""
+        """How many decisions of each arm may still be answered: kl-UCB and UCB count them.
+
+        None is the least: a server whose clock is behind may accept a report that this one takes
+        for missing.
+        """
         missing = self.closed_issued - self.closed_answered
-        return np.asarray(self.issued + self.in_flight - self.answered - missing)
+        pending = self.issued + self.in_flight - self.answered - missing
+        return np.asarray(np.maximum(pending, 0))
 
     def choose(self, count: int, available: Iterable[str] | None = None) -> list[int]:
         """Return the arms to show next; they are in flight until they are committed or dropped."""

@@ -9,18 +9,12 @@ every process numbers its writes, and afterwards asks the database for that numb
 """
 
 import json
-import os
 import secrets
-import socket
-import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import errors
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from whitelie.errors import InvalidInput
 from whitelie.service.store import (
@@ -42,16 +36,11 @@ from whitelie.service.store.postgresql_database import (
     prepare,
     shown,
 )
+from whitelie.service.store.postgresql_pool import COLLISIONS, Lender, Lost
 from whitelie.service.store.spent import FREE, Change, SpentBits
 
-CONNECTIONS = 4
-"""Connections of one process at most: one writes, the others read."""
-
-WAIT = 1.0
-"""Seconds for which a connection is waited for."""
-
-PAUSES = 0.25, 2.0
-"""The first and the longest pause before the database is asked again, in seconds."""
+READERS = 3
+"""Connections of one process that read at most; another one writes."""
 
 ATTEMPTS = 5
 """How often a commit is sent that collides with others or loses its connection."""
@@ -128,14 +117,6 @@ _FILL_TOTALS = f"""
 INSERT INTO totals SELECT experiment, arm, {_SUMS} FROM counts GROUP BY experiment, arm
 """
 
-_COLLISIONS = errors.SerializationFailure, errors.DeadlockDetected
-_TROUBLES = ("08", "25006", "40", "53", "55", "57", "58", "WL")
-"""How codes begin that mean: not now. Others would be mistakes of ours."""
-
-
-class Lost(Unavailable):
-    """The connection broke; a write that it carried may or may not have been done."""
-
 
 class PostgresStore:
     """A store in a database; see the contract in `whitelie.service.store`."""
@@ -147,20 +128,10 @@ class PostgresStore:
         self._spent = SpentBits(lambda _: FREE)
         self._epoch: int | None = None
         self._writes = 0
-        self._lent_now: set[Connection] = set()
-        self._pause, self._retry = PAUSES[0], 0.0
-        self._closing = threading.Event()
         prepare(address)
         self._name = f"whitelie {secrets.token_hex(4)}"
-        known = {**parameters(address), "application_name": self._name, "autocommit": True}
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
-            kwargs=known,
-            min_size=1,
-            max_size=CONNECTIONS,
-            timeout=WAIT,
-            reconnect_timeout=WAIT,
-            open=True,
-        )
+        known = {**parameters(address), "application_name": self._name}
+        self._writer, self._readers = Lender(known, 1), Lender(known, READERS)
 
     def claim(self, fingerprints: Sequence[bytes] = ()) -> None:
         """Become one of the servers, or refuse if the others' secret is not among ours."""
@@ -178,7 +149,7 @@ class PostgresStore:
 
     def new_epoch(self) -> int:
         """Return a number that no process had before."""
-        with self._lent() as connection:
+        with self._writer.lent() as connection:
             inserted = connection.execute("INSERT INTO epochs DEFAULT VALUES RETURNING number")
             (number,) = _only(inserted)
         if self._epoch is None:
@@ -198,7 +169,7 @@ class PostgresStore:
 
     def totals(self, experiment: int, before: int | None = None) -> Mapping[int, Counts]:
         """Return the counts of each arm, over all minutes or those before a minute."""
-        with self._lent() as connection:
+        with self._readers.lent() as connection:
             if before is None:
                 rows = connection.execute(_TOTALS, (experiment,))
             else:
@@ -212,7 +183,7 @@ class PostgresStore:
 
         Minutes are joined in buckets of `width`, which begin at its multiples.
         """
-        with self._lent() as connection:
+        with self._readers.lent() as connection:
             rows = connection.execute(_HISTORY, (width, experiment, start, stop))
             return {(minute, arm): Counts(*counts) for minute, arm, *counts in rows}
 
@@ -253,7 +224,7 @@ class PostgresStore:
     def spent_bits(self) -> int:
         """Return how many bits are set, in all blocks."""
         query = "SELECT coalesce(sum(bit_count(bits)), 0)::bigint FROM spent"
-        with self._lent() as connection:
+        with self._readers.lent() as connection:
             return int(_only(connection.execute(query))[0])
 
     def save(self, slug: str, definition: str) -> Saved | None:
@@ -279,7 +250,7 @@ class PostgresStore:
     def experiments(self) -> Sequence[Saved]:
         """Return all experiments, in the order of their numbers."""
         query = "SELECT number, slug, definition FROM experiments ORDER BY number"
-        with self._lent() as connection:
+        with self._readers.lent() as connection:
             return [
                 Saved(number, slug, definition.decode())
                 for number, slug, definition in connection.execute(query)
@@ -297,7 +268,7 @@ class PostgresStore:
 
     def keys(self) -> Sequence[Key]:
         """Return all keys, in the order in which they were first kept."""
-        with self._lent() as connection:
+        with self._readers.lent() as connection:
             return [
                 Key(name, role, hash, tuple(json.loads(origins)), per_minute, expiry)
                 for name, role, hash, origins, per_minute, expiry in connection.execute(_KEYS)
@@ -305,22 +276,22 @@ class PostgresStore:
 
     def generation(self) -> int:
         """Return a number that differs after any change of experiments or keys."""
-        with self._lent() as connection:
+        with self._readers.lent() as connection:
             return int(_only(connection.execute("SELECT generation FROM state"))[0])
 
     def probe(self) -> None:
         """Write something durably, or raise `Unavailable`."""
-        with self._lent() as connection:
+        with self._writer.lent() as connection:
             connection.execute("UPDATE state SET probes = probes + 1")
 
     def sizes(self) -> Mapping[str, int]:
         """Return how many rows each table has: all that is stored."""
-        with self._lent() as connection:
+        with self._readers.lent() as connection:
             return dict(zip(_TABLES, _only(connection.execute(_SIZES)), strict=True))
 
     def require_alone(self) -> None:
         """Refuse if a server uses the store."""
-        with self._lent() as connection:
+        with self._readers.lent() as connection:
             (others,) = _only(connection.execute(_OTHERS, (self._name,)))
         if others:
             reason = f"{others} connections of servers are open there: stop these first"
@@ -329,7 +300,7 @@ class PostgresStore:
     @contextmanager
     def contents(self) -> Iterator[Contents]:
         """Lend everything, as it is at one moment."""
-        with self._lent() as connection, connection.transaction():
+        with self._readers.lent() as connection, connection.transaction():
             connection.execute(_SNAPSHOT)
             connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             epochs = connection.execute("SELECT number FROM epochs ORDER BY number")
@@ -352,7 +323,7 @@ class PostgresStore:
             "epochs": max(contents.epochs, default=0),
             "experiments": contents.last_experiment,
         }
-        with self._lent() as connection, connection.transaction():
+        with self._writer.lent() as connection, connection.transaction():
             connection.execute(f"LOCK TABLE {', '.join(_TABLES)} IN EXCLUSIVE MODE")
             if any(_only(connection.execute(_SIZES))):
                 raise not_empty(shown(self._address))
@@ -375,11 +346,8 @@ class PostgresStore:
 
     def close(self) -> None:
         """Give up the store; whoever waits for it in another thread is told `Unavailable`."""
-        self._closing.set()
-        for connection in tuple(self._lent_now):
-            with suppress(psycopg.Error, OSError):  # it may have come back meanwhile
-                socket.socket(fileno=os.dup(connection.fileno())).shutdown(socket.SHUT_RDWR)
-        self._pool.close()
+        self._writer.close()
+        self._readers.close()
 
     def _write(self, change: Change, generation: int | None) -> list[Block]:
         """Write a change; or write nothing, and return blocks with bits that others have spent."""
@@ -391,13 +359,13 @@ class PostgresStore:
         for _ in range(ATTEMPTS):
             epoch, write = self._next_write()
             try:
-                with self._lent() as connection:
+                with self._writer.lent() as connection:
                     values = (epoch, write, generation, *columns)
                     rows = connection.execute(_COMMIT, values).fetchall()
             except Lost:
                 if self._was_done(write):
                     return []
-            except _COLLISIONS:
+            except COLLISIONS:
                 pass
             else:
                 if rows and rows[0][0] is None:
@@ -414,8 +382,8 @@ class PostgresStore:
     def _was_done(self, write: int) -> bool:
         """Whether a write whose answer was lost has been done; if not, it never will be."""
         statement = "UPDATE epochs SET fence = %s WHERE number = %s RETURNING writes"
-        while not self._closing.wait(PAUSES[0]):
-            with suppress(Unavailable), self._lent() as connection:
+        while self._writer.pause():
+            with suppress(Unavailable), self._writer.lent() as connection:
                 row = connection.execute(statement, (write, self._epoch)).fetchone()
                 return row is not None and row[0] == write
         raise Unavailable("the store was closed before the database could be asked")
@@ -425,39 +393,14 @@ class PostgresStore:
         """Do all that follows, or nothing."""
         epoch, write = self._next_write()
         try:
-            with self._lent() as connection, connection.transaction():
+            with self._writer.lent() as connection, connection.transaction():
                 connection.execute("SELECT number_write(%s, %s)", (epoch, write))
                 yield connection
         except Lost:
             if not self._was_done(write):
                 raise
-        except _COLLISIONS as error:
+        except COLLISIONS as error:
             raise Unavailable(one_line(error)) from error
-
-    @contextmanager
-    def _lent(self) -> Iterator[Connection]:
-        """Lend a connection; turn what the network or the database cause into `Unavailable`."""
-        if time.monotonic() < self._retry:
-            raise Unavailable("the database cannot be reached")
-        try:
-            connection = self._pool.getconn()
-        except (PoolTimeout, PoolClosed) as error:
-            self._retry = time.monotonic() + self._pause
-            self._pause = min(2 * self._pause, PAUSES[1])
-            raise Unavailable("the database cannot be reached") from error
-        self._pause = PAUSES[0]
-        self._lent_now.add(connection)
-        try:
-            yield connection
-        except psycopg.Error as error:
-            if connection.closed:
-                raise Lost(f"the connection to the database broke ({one_line(error)})") from error
-            if isinstance(error, _COLLISIONS) or not (error.sqlstate or "").startswith(_TROUBLES):
-                raise
-            raise Unavailable(f"the database says: {one_line(error)}") from error
-        finally:
-            self._lent_now.discard(connection)
-            self._pool.putconn(connection)
 
 
 def _changed(connection: Connection, saved: Saved, definition: str) -> bool:

@@ -70,6 +70,7 @@ def prepare(address: str) -> None:
             reason = f"this is PostgreSQL {connection.info.server_version // 10_000}"
             raise InvalidInput("store", shown(address), f"{reason}: {OLDEST} or newer is needed")
         _migrate(connection, address)
+        connection.execute("UPDATE state SET probes = probes + 1")  # may this role write?
 
 
 def _migrate(connection: Connection, address: str) -> None:

@@ -1,0 +1,742 @@
+"""Several workers on one PostgreSQL: crashes, outages, cut lines, and starts, good and bad.
+
+Whatever happens to a process or to the network, nothing acknowledged is lost or counted twice, and
+nothing refused is counted. No test says how fast anything is; waits are bounded by minutes.
+"""
+
+import asyncio
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from cuttable import CuttableLine
+from postgres import Postgres, free_port, lives
+from process import (
+    ADMIN_KEY,
+    HOST,
+    PATIENCE,
+    SECRET,
+    Answer,
+    Connection,
+    Ledger,
+    Server,
+    Visitor,
+    message,
+    refusal,
+    run,
+    together,
+    until,
+)
+from service import Clock
+from whitelie.service import registry, wire
+from whitelie.service.engine import FAREWELL, Engine
+from whitelie.service.experiment import Rules
+from whitelie.service.learner import Learner
+from whitelie.service.server import GRACE
+from whitelie.service.store import Counts
+from whitelie.service.store.postgresql import PostgresStore
+from whitelie.service.token import Seal
+
+SEAL = Seal([SECRET.encode()])
+SCHEMA_VERSION = 1
+OTHER_SECRET = "tests only: another one, 8c7d6e5f4a3b"
+
+
+@dataclass
+class Home:
+    """Where workers live: a database that they share, and a folder in which each has its log."""
+
+    address: str
+    folder: Path
+    started: list[Server] = field(default_factory=list)
+
+    def server(self, *arguments: str, address: str | None = None, **options: Any) -> Server:
+        log = self.folder / f"log-{len(self.started)}"
+        self.started.append(Server(address or self.address, log, *arguments, **options))
+        return self.started[-1]
+
+    def servers(self, *addresses: str | None) -> list[Server]:
+        """Start servers at once; return when all of them are ready."""
+        return [server.ready() for server in [self.server(address=each) for each in addresses]]
+
+    def store(self) -> PostgresStore:
+        return PostgresStore(self.address)
+
+    @property
+    def said(self) -> str:
+        return "".join(server.log.read_text(encoding="utf-8") for server in self.started)
+
+    def close(self) -> None:
+        for server in self.started:
+            if server.process.poll() is None:
+                family = [psutil.Process(server.process.pid), *children(server)]
+                for each in family:
+                    with suppress(psutil.NoSuchProcess):
+                        each.kill()
+                server.kill()
+
+
+@pytest.fixture
+def home(postgres: Postgres, tmp_path: Path) -> Iterator[Home]:
+    with closing(Home(postgres.new_database(), tmp_path)) as home:
+        yield home
+
+
+def children(server: Server) -> list[Any]:
+    """Return the processes that a server has started."""
+    return list(psutil.Process(server.process.pid).children())
+
+
+def counted(home: Home, number: int = 1) -> Counts:
+    """Return the counts of all arms of an experiment together."""
+    with closing(home.store()) as store:
+        totals = store.totals(number).values()
+    return Counts(*map(sum, zip(*totals, strict=True)))
+
+
+async def asked(server: Server, method: str, path: str) -> Answer:
+    """Send one request from within an event loop."""
+    connection = await Connection.opened(server.port)
+    try:
+        headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+        return await connection.ask(message(method, path, None, headers))
+    finally:
+        connection.close()
+
+
+async def turns(server: Server, is_ready: bool) -> None:
+    """Wait until a server says that it is ready, or that it is not."""
+    async with asyncio.timeout(PATIENCE):
+        while ((await asked(server, "GET", "/readyz")).status == 200) != is_ready:
+            await asyncio.sleep(0.05)
+
+
+async def meanwhile(
+    ledger: Ledger, ports: Sequence[int], experiment: str, work: Awaitable[None]
+) -> None:
+    """Keep visitors busy at every port while something happens; the ports may change."""
+    happening = asyncio.ensure_future(work)
+
+    async def keep_busy(place: int) -> None:
+        while not happening.done():
+            await ledger.load(ports[place], experiment, 8, 0.5, again=True)
+
+    await asyncio.gather(happening, *map(keep_busy, range(len(ports))))
+
+
+def check_refusals(refusals: Sequence[Answer]) -> None:
+    """Check that whoever was refused was told why, and when to come again."""
+    for answer in refusals:
+        assert answer.status == 503
+        assert msgspec.json.decode(answer.body)["error"]["code"] == "store_unavailable"
+        assert re.search(rb"\r\nretry-after: [1-9]\d*(\r\n|$)", answer.head)
+
+
+def check_settled(home: Home, ledger: Ledger, ports: int | Sequence[int]) -> None:
+    """Check that all that visitors were told is true, and that what is open can be settled."""
+    assert not ledger.faults(home.store)
+    before = len(ledger.refusals)
+    run(ledger.settle(ports))
+    assert len(ledger.refusals) == before
+    assert not ledger.unknown
+    assert not ledger.refused
+    assert not ledger.faults(home.store)
+    answered = counted(home).answered
+    assert answered == len(ledger.accepted) > 10
+
+
+# Exactly once -----------------------------------------------------------------------------------
+
+
+def test_of_64_clients_at_two_workers_each_token_is_accepted_from_one(home: Home) -> None:
+    outcomes: Counter[str] = Counter()
+    accepted: list[tuple[str, int]] = []
+    tokens: list[str] = []
+
+    async def decide(visitor: Visitor) -> None:
+        tokens.extend(decision.token for decision in await visitor.decide(experiment, 500))
+
+    def client(size: int) -> Callable[[Visitor], Any]:
+        async def redeem(visitor: Visitor) -> None:
+            order = random.sample(tokens, len(tokens))
+            for start in range(0, len(order), size):
+                reports = [(token, random.getrandbits(1)) for token in order[start : start + size]]
+                statuses = await visitor.report(reports)
+                outcomes.update(statuses)
+                pairs = zip(reports, statuses, strict=True)
+                accepted.extend(report for report, status in pairs if status == "accepted")
+
+        return redeem
+
+    servers = home.servers(None, None)
+    ports = [server.port for server in servers]
+    experiment = servers[0].create()
+    run(together(ports, [decide, decide]))
+    assert len({decision.epoch for token in tokens if (decision := SEAL.open(token))}) == 2
+    run(together(ports, [client((2, 7, 20, 50)[each // 2 % 4]) for each in range(64)]))
+    assert outcomes == {"accepted": 1000, "duplicate": 63_000}
+    assert len({token for token, _ in accepted}) == 1000
+    assert counted(home) == (1000, 1000, sum(bit for _, bit in accepted))
+    with closing(home.store()) as store:
+        assert store.spent_bits() == 1000
+    assert [server.stop() for server in servers] == [0, 0]
+    assert '"level":"error"' not in home.said
+
+
+# Killed workers ---------------------------------------------------------------------------------
+
+
+def survive_kills_of_a_server(home: Home, rounds: int) -> None:
+    servers = home.servers(None, None)
+    ports = [server.port for server in servers]
+    ledger, experiment = Ledger(), servers[0].create()
+
+    async def crash(place: int) -> None:
+        await asyncio.sleep(random.uniform(0.2, 1.5))
+        servers[place].kill()
+        servers[place] = await asyncio.to_thread(home.server().ready)
+        ports[place] = servers[place].port
+        await asyncio.sleep(0.5)
+
+    for _ in range(rounds):
+        run(meanwhile(ledger, ports, experiment, crash(random.randrange(2))))
+        assert not ledger.faults(home.store)
+    check_settled(home, ledger, ports)
+    epochs = {decision.epoch for token in ledger.issued if (decision := SEAL.open(token))}
+    assert len(epochs) == 2 + rounds
+    assert not ledger.refusals
+    assert '"level":"error"' not in home.said
+
+
+def test_kills_of_one_of_two_servers_lose_nothing(home: Home) -> None:
+    survive_kills_of_a_server(home, 3)
+
+
+@pytest.mark.long
+def test_ten_kills_of_one_of_two_servers_lose_nothing(home: Home) -> None:
+    survive_kills_of_a_server(home, 10)
+
+
+def survive_kills_of_a_worker(home: Home, rounds: int) -> None:
+    server = home.server("--workers", "2").ready()
+    ledger, experiment = Ledger(), server.create()
+
+    async def crash() -> None:
+        await asyncio.sleep(random.uniform(0.2, 1.5))
+        alive = children(server)
+        random.choice(alive).kill()
+        async with asyncio.timeout(PATIENCE):
+            while home.said.count('"event":"serving"') < ended + 3:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
+
+    until(lambda: home.said.count('"event":"serving"') == 2)
+    for ended in range(rounds):
+        run(meanwhile(ledger, [server.port], experiment, crash()))
+        assert not ledger.faults(home.store)
+        assert home.said.count('"event":"worker_ended"') == ended + 1
+        assert len(children(server)) == 2
+    check_settled(home, ledger, server.port)
+    epochs = {decision.epoch for token in ledger.issued if (decision := SEAL.open(token))}
+    assert len(epochs) > 1
+    assert not ledger.refusals
+    assert server.stop() == 0
+    assert home.said.count('"event":"stopped"') == 2
+    assert '"level":"error"' not in home.said
+
+
+def test_a_killed_worker_is_started_again_and_nothing_is_lost(home: Home) -> None:
+    survive_kills_of_a_worker(home, 2)
+
+
+@pytest.mark.long
+def test_ten_killed_workers_are_started_again_and_nothing_is_lost(home: Home) -> None:
+    survive_kills_of_a_worker(home, 10)
+
+
+def test_workers_end_with_a_killed_supervisor_and_a_new_one_serves_on(home: Home) -> None:
+    ledger, server = Ledger(), home.server("--workers", "2").ready()
+    experiment, family = server.create(), until(lambda: children(server))
+
+    async def crash() -> None:
+        load = asyncio.create_task(ledger.load(server.port, experiment, 16, PATIENCE))
+        await asyncio.sleep(random.uniform(0.2, 1.5))
+        server.kill()
+        await load
+
+    run(crash())
+    assert len(family) == 2
+    until(lambda: not any(map(lives, family)))
+    assert not ledger.faults(home.store)
+    server = home.server("--workers", "2").ready()
+    run(ledger.load(server.port, experiment, 8, 0.3))
+    check_settled(home, ledger, server.port)
+    assert server.stop() == 0
+    assert '"level":"error"' not in home.said
+
+
+# A killed database ------------------------------------------------------------------------------
+
+
+def survive_kills_of_the_database(folder: Path, rounds: int) -> None:
+    with Postgres() as postgres, closing(Home(postgres.new_database(), folder)) as home:
+        servers = home.servers(None, None)
+        ports = [server.port for server in servers]
+        ledger, experiment = Ledger(), servers[0].create()
+
+        async def crash(is_long: bool) -> None:
+            await asyncio.sleep(random.uniform(0.2, 1))
+            await asyncio.to_thread(postgres.kill)
+            if is_long:
+                for server in servers:
+                    await turns(server, is_ready=False)
+                    check_refusals([await asked(server, "GET", "/readyz")])
+                    assert (await asked(server, "GET", "/healthz")).status == 200
+            else:
+                await asyncio.sleep(random.uniform(0.2, 2))
+            await asyncio.to_thread(postgres.start)
+            for server in servers:
+                await turns(server, is_ready=True)
+            await asyncio.sleep(0.5)
+
+        for round in range(rounds):
+            run(meanwhile(ledger, ports, experiment, crash(round % 2 == 0)))
+            assert not ledger.faults(home.store)
+        assert ledger.refusals
+        check_refusals(ledger.refusals)
+        check_settled(home, ledger, ports)
+        assert [server.stop() for server in servers] == [0, 0]
+        assert home.said.count("store_unavailable") == home.said.count("store_available") >= 2
+        assert home.said.count('"event":"serving"') == 2
+        assert '"level":"error"' not in home.said
+
+
+def test_kills_of_the_database_lose_nothing_and_workers_recover_by_themselves(
+    tmp_path: Path,
+) -> None:
+    survive_kills_of_the_database(tmp_path, 2)
+
+
+@pytest.mark.long
+def test_ten_kills_of_the_database_lose_nothing(tmp_path: Path) -> None:
+    survive_kills_of_the_database(tmp_path, 10)
+
+
+# A cut line -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def line(home: Home) -> Iterator[CuttableLine]:
+    with CuttableLine(home.address) as line:
+        yield line
+
+
+KINDS = pytest.mark.parametrize("silently", [True, False], ids=["silent", "loud"])
+
+
+@KINDS
+def test_a_cut_line_is_survived_and_nothing_is_lost(
+    home: Home, line: CuttableLine, silently: bool
+) -> None:
+    far, near = home.servers(line.address_of(home.address), None)
+    ledger, experiment = Ledger(), near.create()
+    early: list[str] = []
+
+    async def decide_early(visitor: Visitor) -> None:
+        early.extend(await ledger.decide(visitor, experiment, 10))
+
+    async def are_refused(visitor: Visitor) -> None:
+        assert not await ledger.decide(visitor, experiment, 1)
+        for token in early:
+            await ledger.report(visitor, [(token, 1)])
+        assert set(early) <= ledger.refused.keys()
+
+    async def is_served(visitor: Visitor) -> None:
+        (token,) = await ledger.decide(visitor, experiment, 1)
+        await ledger.report(visitor, [(token, 1)])
+        assert token in ledger.accepted
+
+    async def cut() -> None:
+        await asyncio.sleep(random.uniform(0.2, 0.5))
+        line.cut(silently)
+        end = time.monotonic() + 5
+        await turns(far, is_ready=False)
+        check_refusals([await asked(far, "GET", "/readyz")])
+        await together(far.port, [are_refused])
+        while time.monotonic() < end:
+            assert (await asked(far, "GET", "/healthz")).status == 200
+            assert (await asked(near, "GET", "/readyz")).status == 200
+            await together(near.port, [is_served])
+            await asyncio.sleep(0.2)
+        assert (await asked(far, "GET", "/readyz")).status == 503
+        line.mend()
+        await turns(far, is_ready=True)
+        await together(far.port, [is_served])
+
+    run(together(far.port, [decide_early]))
+    run(meanwhile(ledger, [far.port, near.port], experiment, cut()))
+    check_refusals(ledger.refusals)
+    check_settled(home, ledger, [far.port, near.port])
+    assert [far.stop(), near.stop()] == [0, 0]
+    assert home.said.count("store_unavailable") == home.said.count("store_available") == 1
+    assert '"level":"error"' not in home.said
+
+
+@KINDS
+def test_a_signal_ends_a_server_whose_line_is_cut(
+    home: Home, line: CuttableLine, silently: bool
+) -> None:
+    (server,) = home.servers(line.address_of(home.address))
+    ledger, experiment = Ledger(), server.create()
+
+    async def cut_and_end() -> float:
+        load = asyncio.create_task(ledger.load(server.port, experiment, 8, PATIENCE))
+        await asyncio.sleep(0.5)
+        line.cut(silently)
+        await asyncio.sleep(random.uniform(0, 1))
+        started = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        await load
+        return started
+
+    started = run(cut_and_end())
+    assert server.process.wait(PATIENCE) == 0
+    assert time.monotonic() - started < 2 * (GRACE + 2 * FAREWELL)
+    line.mend()  # what was under way may arrive now
+    check_refusals(ledger.refusals)
+    check_settled(home, ledger, home.server().ready().port)
+    assert '"level":"error"' not in home.said
+
+
+# Starts -----------------------------------------------------------------------------------------
+
+
+STARTER = """
+import sys
+from whitelie.service.store.postgresql import PostgresStore
+
+for address in sys.stdin:
+    store = PostgresStore(address.strip())
+    print(store.new_epoch(), flush=True)
+    store.close()
+"""
+
+
+def test_ten_processes_make_the_schema_of_an_empty_database_once(postgres: Postgres) -> None:
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", STARTER],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    bufsize=1,
+                )
+            )
+            for _ in range(10)
+        ]
+
+        def epochs(address: str) -> set[int]:
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write(f"{address}\n")
+            return {int(p.stdout.readline()) for p in processes if p.stdout is not None}
+
+        epochs(postgres.new_database())  # now all of them have imported what they need
+        for address in [postgres.new_database() for _ in range(3)]:
+            assert epochs(address) == set(range(1, 11))
+            versions = postgres.execute(address, "SELECT version FROM whitelie.state")
+            assert versions == [(SCHEMA_VERSION,)]
+        for process in processes:
+            process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0
+
+
+@pytest.mark.long
+def test_ten_servers_start_at_once_on_an_empty_database(home: Home, postgres: Postgres) -> None:
+    servers = home.servers(*[None] * 10)
+    versions = postgres.execute(home.address, "SELECT version FROM whitelie.state")
+    assert versions == [(SCHEMA_VERSION,)]
+    assert len(set(re.findall(r'"epoch":(\d+)', home.said))) == 10
+    ledger, experiment = Ledger(), servers[0].create()
+    ports = [server.port for server in servers]
+    run(ledger.load(ports, experiment, 20, 1))
+    check_settled(home, ledger, ports)
+    assert [server.stop() for server in servers] == [0] * 10
+    assert '"level":"error"' not in home.said
+
+
+def test_a_malformed_address_is_refused_without_its_password() -> None:
+    line = refusal("postgresql://shop:hush-hush@[db/decide")
+    assert line.startswith("store=")
+    assert "postgresql://USER@HOST:PORT/DATABASE" in line
+    assert "hush" not in line
+
+
+def test_an_unknown_host_is_refused() -> None:
+    line = refusal("postgresql://shop:hush-hush@nowhere.invalid/decide")
+    assert "nowhere.invalid" in line
+    assert "hush" not in line
+
+
+def test_a_port_where_nobody_listens_is_refused() -> None:
+    port = free_port()
+    line = refusal(f"postgresql://shop:hush-hush@{HOST}:{port}/decide")
+    assert f"{HOST}:{port}" in line
+    assert "refused" in line
+    assert "hush" not in line
+
+
+def test_a_wrong_password_is_refused_and_not_shown(home: Home, postgres: Postgres) -> None:
+    role = postgres.new_role(home.address, "right-and-hush")
+    line = refusal(role.replace("right-and-hush", "wrong-and-hush"))
+    assert "password authentication failed" in line
+    assert "hush" not in line
+
+
+def test_an_unknown_database_is_refused(postgres: Postgres) -> None:
+    assert '"nowhere" does not exist' in refusal(postgres.address("nowhere"))
+
+
+@pytest.mark.parametrize("is_made", [True, False], ids=["made by another", "not made"])
+def test_a_role_without_privileges_is_refused(
+    home: Home, postgres: Postgres, is_made: bool
+) -> None:
+    if is_made:
+        home.store().close()
+    line = refusal(postgres.new_role(home.address, "hush-hush"))
+    assert "permission denied" in line
+    assert "hush" not in line
+
+
+def test_a_newer_schema_is_refused(home: Home, postgres: Postgres) -> None:
+    home.store().close()
+    postgres.execute(home.address, "UPDATE whitelie.state SET version = 99")
+    assert "newer" in refusal(home.address)
+
+
+@pytest.mark.parametrize("table", ["diary", "state"])
+def test_tables_of_another_program_are_refused_and_left_as_they_are(
+    home: Home, postgres: Postgres, table: str
+) -> None:
+    postgres.execute(home.address, f"CREATE SCHEMA whitelie CREATE TABLE {table} (entry text)")
+    assert "another program" in refusal(home.address)
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'whitelie'"
+    assert postgres.execute(home.address, tables) == [(table,)]
+
+
+def test_a_shared_store_needs_a_secret_from_outside(home: Home) -> None:
+    assert "WHITELIE_SECRET" in refusal(home.address, WHITELIE_SECRET=None)
+
+
+def test_workers_on_one_sqlite_file_are_refused(tmp_path: Path) -> None:
+    assert "SQLite" in refusal(tmp_path / "whitelie.db", "--workers", "2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_server_with_another_secret_is_refused_and_one_with_the_same_is_not(home: Home) -> None:
+    first = home.server().ready()
+    line = refusal(home.address, WHITELIE_SECRET=OTHER_SECRET)
+    assert "WHITELIE_SECRET" in line
+    assert OTHER_SECRET not in line
+    second = home.server().ready()
+    ledger, experiment = Ledger(), first.create()
+    run(ledger.load([first.port, second.port], experiment, 4, 0.2))
+    check_settled(home, ledger, [second.port, first.port])
+
+
+def test_a_secret_is_rotated_in_two_steps_without_a_pause(home: Home) -> None:
+    new_known, new_first = f"{SECRET},{OTHER_SECRET}", f"{OTHER_SECRET},{SECRET}"
+    old = home.server().ready()
+    experiment = old.create()
+    knowing = home.server(environment={"WHITELIE_SECRET": new_known}).ready()
+    tokens = [decide(server, experiment) for server in (old, knowing)]
+    assert [report(old, token) for token in tokens] == ["accepted", "accepted"]
+    tokens.append(decide(old, experiment))
+    old.stop()
+    sealing = home.server(environment={"WHITELIE_SECRET": new_first}).ready()
+    tokens.append(decide(sealing, experiment))
+    assert SEAL.open(tokens[-1]) is None
+    statuses = [report(knowing, token) for token in tokens]
+    assert statuses == ["duplicate", "duplicate", "accepted", "accepted"]
+    assert {report(sealing, token) for token in tokens} == {"duplicate"}
+    assert "WHITELIE_SECRET" in refusal(home.address)
+
+
+def decide(server: Server, experiment: str) -> str:
+    answer = server.ask("POST", f"/v1/experiments/{experiment}/decisions")
+    assert answer.status == 200, answer
+    return str(msgspec.json.decode(answer.body)["decisions"][0]["token"])
+
+
+def report(server: Server, token: str) -> str:
+    answer = server.ask("POST", "/v1/feedback", {"items": [{"token": token, "bit": 1}]})
+    return str(msgspec.json.decode(answer.body)["items"][0]["status"])
+
+
+# What one worker changes, the other knows -------------------------------------------------------
+
+
+def code(answer: Answer) -> str:
+    return str(msgspec.json.decode(answer.body)["error"]["code"])
+
+
+def test_what_one_worker_changes_the_other_knows_at_once(home: Home) -> None:
+    one, other = home.servers(None, None)
+    for _ in range(10):
+        experiment = one.create()
+        path = f"/v1/experiments/{experiment}"
+        token = decide(other, experiment)
+        assert report(one, token) == "accepted"
+        assert report(other, token) == "duplicate"
+        assert one.ask("PATCH", path, {"status": "paused"}).status == 200
+        assert code(other.ask("POST", f"{path}/decisions")) == "experiment_paused"
+        assert other.ask("PATCH", path, {"status": "running"}).status == 200
+        token = decide(one, experiment)
+        assert one.ask("DELETE", path).status == 204
+        assert code(other.ask("POST", f"{path}/decisions")) == "unknown_experiment"
+        assert report(other, token) == "invalid"
+    one, other = other, one
+    # an id whose experiment was deleted may be given again
+    assert one.create() == experiment
+    assert report(other, decide(other, experiment)) == "accepted"
+
+
+def test_after_a_pause_at_one_worker_the_other_commits_no_decision(home: Home) -> None:
+    one, other = home.servers(None, None)
+    experiment, ledger = one.create(), Ledger()
+    path = f"/v1/experiments/{experiment}"
+
+    async def pause() -> None:
+        for _ in range(3):
+            await asyncio.sleep(random.uniform(0.3, 0.6))
+            paused = await asyncio.to_thread(one.ask, "PATCH", path, {"status": "paused"})
+            issued = (await asyncio.to_thread(counted, home)).issued
+            assert paused.status == 200
+            await asyncio.sleep(1)
+            assert (await asyncio.to_thread(counted, home)).issued == issued
+            again = await asyncio.to_thread(one.ask, "PATCH", path, {"status": "running"})
+            assert again.status == 200
+
+    run(meanwhile(ledger, [other.port], experiment, pause()))
+    assert {code(answer) for answer in ledger.refusals} == {"experiment_paused"}
+    run(ledger.load(other.port, experiment, 8, 0.3))
+    check_settled(home, ledger, [one.port, other.port])
+
+
+def test_after_a_deletion_at_one_worker_the_other_counts_nothing(
+    home: Home, postgres: Postgres
+) -> None:
+    one, other = home.servers(None, None)
+
+    def left(number: int) -> list[tuple[Any, ...]]:
+        tables = ("counts", "totals")
+        query = " UNION ALL ".join(
+            f"SELECT experiment, issued, answered FROM whitelie.{table} WHERE experiment = {number}"
+            for table in tables
+        )
+        return postgres.execute(home.address, query)
+
+    async def delete(number: int) -> None:
+        await asyncio.sleep(random.uniform(0.3, 0.6))
+        assert await asyncio.to_thread(left, number)
+        deleted = await asyncio.to_thread(one.ask, "DELETE", f"/v1/experiments/{experiment}")
+        assert deleted.status == 204
+        for _ in range(5):
+            assert not await asyncio.to_thread(left, number)
+            await asyncio.sleep(0.2)
+
+    for number in range(1, 4):
+        experiment, ledger = one.create(), Ledger()
+        run(meanwhile(ledger, [other.port], experiment, delete(number)))
+        assert not left(number)
+        assert {code(answer) for answer in ledger.refusals} == {"unknown_experiment"}
+        assert set(ledger.surprises) <= {
+            "a report was invalid",
+            "a report that was accepted before is now invalid",
+        }
+    assert '"level":"error"' not in home.said
+
+
+@dataclass
+class Worker:
+    """An engine on a store of its own, at a time of one's choice."""
+
+    engine: Engine
+
+    @classmethod
+    async def opened(cls, home: Home, clock: Clock) -> "Worker":
+        worker = cls(Engine(home.store(), lambda: [SECRET.encode()], clock=clock))
+        await worker.engine.roster.refresh()
+        return worker
+
+    @property
+    def learner(self) -> Learner:
+        (learner,) = self.engine.roster
+        return learner
+
+    async def decide(self, count: int) -> list[str]:
+        return [token for _, token in await self.engine.decide(self.learner, count)]
+
+    async def report(self, tokens: Sequence[str]) -> list[str]:
+        items = [wire.Report(token, random.getrandbits(1)) for token in tokens]
+        return list(await self.engine.report(items))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("lag", [0, 50], ids=["clocks agree", "the other's is slow"])
+async def test_a_span_that_one_worker_rolls_back_stays_empty_while_the_other_counts(
+    home: Home, lag: int
+) -> None:
+    arms = [wire.NewArm(key="a"), wire.NewArm(key="b")]
+    new = wire.NewExperiment(name="x", arms=arms, epsilon=1.0, window=0, spread=0)
+    clock, slow = Clock(), Clock()
+    slow.forward(-lag)
+    with closing(home.store()) as store:
+        registry.create(store, Rules().create(new, int(clock() // 60), None))
+        one, other = await Worker.opened(home, clock), await Worker.opened(home, slow)
+        outcomes: Counter[str] = Counter()
+
+        async def visit(tokens: Sequence[str]) -> None:
+            for start in range(0, len(tokens), 2):
+                outcomes.update(await other.report(tokens[start : start + 2]))
+                await other.decide(1)
+
+        for _ in range(5):
+            minute = int(clock() // 60)
+            old = await one.decide(200) + await other.decide(200)
+            clock.forward(60)
+            slow.forward(60 if lag == 0 else 10)
+            visits = asyncio.gather(*(visit(old[place::8]) for place in range(8)))
+            await asyncio.sleep(random.uniform(0, 0.05))
+            await one.engine.roll_back(one.learner, minute, minute + 1)
+            assert not store.history(1, minute, minute + 1)
+            await visits
+            assert set(await other.report(old)) == {"expired"}
+            assert not store.history(1, minute, minute + 1)
+            slow.now = clock.now - lag
+        assert outcomes["expired"] > 0
+        assert set(outcomes) <= {"accepted", "expired"}
+        history = store.history(1, 0, 10**8).values()
+        totals = store.totals(1).values()
+        assert list(map(sum, zip(*history, strict=True))) == list(
+            map(sum, zip(*totals, strict=True))
+        )
+        for worker in (one, other):
+            await worker.engine.recount(worker.learner)
+            assert worker.learner.issued.sum() == sum(counts.issued for counts in totals)
+            await worker.engine.close()
