@@ -333,8 +333,8 @@ class Ledger:
 
     `issued` are tokens that have arrived, `asked` counts decisions whose answer never came;
     `accepted`, `unknown` and `refused` are reports by token, with their bits: answered by 200, sent
-    without an answer, answered by 503. A report that is sent anew because it is unknown stays so if
-    it is then refused. `surprises` are answers that may not be.
+    without an answer or answered by 500, answered by 503. A report that is sent anew because it is
+    unknown stays so if it is then refused. `surprises` are answers that may not be.
     """
 
     issued: list[str] = field(default_factory=list)
@@ -352,6 +352,8 @@ class Ledger:
             decisions = await visitor.decide(experiment, count)
         except Refused as refused:
             self.refusals.append(refused.args[0])
+            if refused.args[0].status == 500:
+                return []
             decisions = []
         self.asked -= count
         tokens = [decision.token for decision in decisions]
@@ -366,6 +368,8 @@ class Ledger:
             statuses = await visitor.report(reports)
         except Refused as refused:
             self.refusals.append(refused.args[0])
+            if refused.args[0].status == 500:
+                return
             settled = [report for report in reports if report[0] not in anew]
             self.refused.update(settled)
         else:

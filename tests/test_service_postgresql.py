@@ -1,13 +1,22 @@
-"""The shared store: the laws of every store, on a real PostgreSQL."""
+"""The shared store: the laws of every store, and what a network can get wrong."""
 
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
+from cuttable import CuttableLine
 from postgres import Postgres
-from store_contract import Opener, StoreContract
-from whitelie.service.store.postgresql import PostgresStore
+from process import PATIENCE, until
+from store_contract import Opener, StoreContract, decision, issued
+from whitelie.service.store import Batch, Counts, Report, Unavailable, postgresql_database
+from whitelie.service.store.migrations import steps_of
+from whitelie.service.store.postgresql import READERS, PostgresStore
 
 EMPTY = "TRUNCATE " + ", ".join(
     f"whitelie.{table}" for table in ("epochs", "experiments", "keys", "counts", "totals", "spent")
@@ -38,3 +47,194 @@ class TestPostgreSQL(StoreContract):
 
         yield make
         close_all()
+
+
+@pytest.fixture
+def address(postgres: Postgres) -> str:
+    return postgres.new_database()
+
+
+# Broken lines -----------------------------------------------------------------------------------
+
+ONE = decision(0)
+PAIR = Batch(issued(ONE), [Report(ONE, 1)])
+AT_WORK = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
+    AND pid <> pg_backend_pid()
+"""
+WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+WITHOUT_FENCE = """
+CREATE OR REPLACE FUNCTION whitelie.number_write(my_epoch bigint, my_write bigint) RETURNS void
+LANGUAGE sql AS 'UPDATE whitelie.epochs SET writes = my_write WHERE number = my_epoch'
+"""
+
+
+@dataclass
+class Sent:
+    """A write that waits in the database, sent from a thread through a line that can be cut."""
+
+    line: CuttableLine
+    answer: "Future[Any]"
+    go_on: Callable[[], None]
+
+
+@contextmanager
+def sent(
+    postgres: Postgres, address: str, write: Callable[[PostgresStore], object]
+) -> Iterator[Sent]:
+    """Send a write, which waits for the lock under which definitions change."""
+    with (
+        CuttableLine(address) as line,
+        ThreadPoolExecutor(1) as thread,
+        closing(PostgresStore(line.address_of(address))) as store,
+        psycopg.connect(address) as holder,
+    ):
+        store.new_epoch()
+        holder.execute("SELECT pg_advisory_xact_lock(2003331444, 1)")
+        answer = thread.submit(write, store)
+        until(lambda: postgres.execute(address, WAITING) == [(1,)])
+        yield Sent(line, answer, holder.rollback)
+
+
+def commit(batch: Batch) -> Callable[[PostgresStore], object]:
+    return lambda store: store.commit(replace(batch, generation=store.generation()))
+
+
+def test_a_commit_whose_answer_is_lost_has_been_done(postgres: Postgres, address: str) -> None:
+    with (
+        closing(PostgresStore(address)) as other,
+        sent(postgres, address, commit(PAIR)) as writing,
+    ):
+        writing.line.cut(silently=True)  # the answer will stay on the line
+        writing.go_on()
+        until(lambda: other.totals(1))
+        writing.line.cut(silently=False)
+        writing.line.mend()
+        assert writing.answer.result(PATIENCE) == [True]
+        assert other.totals(1) == {0: Counts(1, 1, 1)}
+
+
+@pytest.mark.parametrize("has_fence", [True, False])
+def test_a_commit_that_was_given_up_for_lost_never_comes(
+    postgres: Postgres, address: str, has_fence: bool
+) -> None:
+    """Without the fence, the negative control, the late commit would count a second time."""
+    PostgresStore(address).close()
+    if not has_fence:
+        postgres.execute(address, WITHOUT_FENCE)
+    with sent(postgres, address, commit(Batch(issued(ONE)))) as writing:
+        writing.line.cut(silently=False)  # the first statement waits on in the database
+        writing.line.mend()
+        until(lambda: postgres.execute(address, WAITING) == [(2,)])
+        writing.go_on()
+        assert writing.answer.result(PATIENCE) == []
+    until(lambda: postgres.execute(address, AT_WORK) == [(0,)])
+    with closing(PostgresStore(address)) as other:
+        assert other.totals(1) == {0: Counts(1 if has_fence else 2, 0, 0)}
+
+
+def test_a_change_whose_connection_breaks_has_not_happened(
+    postgres: Postgres, address: str
+) -> None:
+    with sent(postgres, address, lambda store: store.save("a", "{}")) as writing:
+        writing.line.cut(silently=False)
+        writing.line.mend()
+        writing.go_on()
+        with pytest.raises(Unavailable):
+            writing.answer.result(PATIENCE)
+    with closing(PostgresStore(address)) as other:
+        assert other.experiments() == []
+        assert other.save("a", "{}") is not None
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_closing_breaks_off_what_waits(postgres: Postgres, address: str, is_cut: bool) -> None:
+    with (
+        ThreadPoolExecutor(1) as thread,
+        CuttableLine(address) as line,
+        psycopg.connect(address) as holder,
+    ):
+        store = PostgresStore(line.address_of(address))
+        holder.execute("SELECT pg_advisory_xact_lock(2003331444, 1)")
+        saving = thread.submit(store.save, "a", "{}")
+        until(lambda: postgres.execute(address, WAITING) == [(1,)])
+        if is_cut:
+            line.cut(silently=True)
+        store.close()
+        with pytest.raises(Unavailable):
+            saving.result(PATIENCE)
+
+
+# The database -----------------------------------------------------------------------------------
+
+
+def test_readers_do_not_stand_in_the_way_of_commits(address: str) -> None:
+    with closing(PostgresStore(address)) as store, ExitStack() as held:
+        for _ in range(READERS - 2):  # `contents` takes two
+            held.enter_context(store.contents())
+        assert list(store.commit(PAIR)) == [True]
+
+
+def test_commits_are_durable_whatever_the_database_says(postgres: Postgres, address: str) -> None:
+    for name, value in (
+        ("synchronous_commit", "off"),
+        ("default_transaction_isolation", "'repeatable read'"),
+        ("search_path", "public"),
+    ):
+        postgres.execute(address, f"ALTER DATABASE {name_of(address)} SET {name} = {value}")
+    with closing(PostgresStore(address)) as store:
+        assert list(store.commit(PAIR)) == [True]
+        with store._writer.lent() as connection:
+            for name in ("synchronous_commit", "default_transaction_isolation", "search_path"):
+                shown = connection.execute(f"SHOW {name}".encode()).fetchone()
+                assert shown in {("on",), ("read committed",), ("whitelie",)}
+
+
+def name_of(address: str) -> str:
+    return str(conninfo_to_dict(address)["dbname"])
+
+
+def test_nothing_personal_has_a_column(postgres: Postgres, address: str) -> None:
+    PostgresStore(address).close()
+    query = """
+        SELECT table_name, array_agg(column_name::text ORDER BY ordinal_position)
+        FROM information_schema.columns WHERE table_schema = 'whitelie' GROUP BY table_name
+    """
+    assert dict(postgres.execute(address, query)) == {
+        "state": ["version", "generation", "probes", "secret"],
+        "epochs": ["number", "writes", "fence"],
+        "experiments": ["number", "slug", "definition"],
+        "keys": ["number", "hash", "name", "role", "origins", "decisions_per_minute", "expiry"],
+        "counts": ["experiment", "minute", "arm", "issued", "answered", "ones"],
+        "totals": ["experiment", "arm", "issued", "answered", "ones"],
+        "spent": ["epoch", "block", "expiry", "bits"],
+    }
+
+
+def test_workers_that_start_at_once_make_the_schema_once(address: str) -> None:
+    with ThreadPoolExecutor(10) as threads:
+        stores = list(threads.map(lambda _: PostgresStore(address), range(10)))
+        epochs = list(threads.map(lambda store: store.new_epoch(), stores))
+    for store in stores:
+        store.close()
+    assert sorted(epochs) == list(range(1, 11))
+
+
+def test_a_later_migration_keeps_what_is_there_and_a_broken_one_changes_nothing(
+    postgres: Postgres, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(PostgresStore(address)) as store:
+        store.commit(PAIR)
+    steps = steps_of("postgresql")
+    last = max(steps)
+    steps[last + 1] = "CREATE TABLE more (a integer);"
+    steps[last + 2] = "CREATE TABLE yet_more (a integer); oops;"
+    monkeypatch.setattr(postgresql_database, "steps_of", lambda _: steps)
+    with pytest.raises(psycopg.errors.SyntaxError):
+        PostgresStore(address)
+    version = "SELECT version, to_regclass('whitelie.more') IS NULL FROM whitelie.state"
+    assert postgres.execute(address, version) == [(last, True)]
+    del steps[last + 2]
+    with closing(PostgresStore(address)) as store:
+        assert store.totals(1) == {0: Counts(1, 1, 1)}
+    assert postgres.execute(address, version) == [(last + 1, False)]
