@@ -423,6 +423,22 @@ def test_cut_lines_are_survived_and_nothing_is_lost(
     assert '"level":"error"' not in home.said
 
 
+def test_workers_that_nobody_visits_say_that_their_lines_are_cut(
+    home: Home, lines: Mapping[bool, CuttableLine]
+) -> None:
+    servers = home.servers(*(line.address_of(home.address) for line in lines.values()))
+
+    async def cut() -> None:
+        for silently, line in lines.items():
+            line.cut(silently)
+        await asyncio.gather(*(turns(server, is_ready=False) for server in servers))
+        for line in lines.values():
+            line.mend()
+        await asyncio.gather(*(turns(server, is_ready=True) for server in servers))
+
+    run(cut(), PATIENCE / 4)
+
+
 def test_a_worker_that_is_killed_while_the_line_is_cut_comes_back_with_it(
     home: Home, lines: Mapping[bool, CuttableLine]
 ) -> None:
@@ -432,6 +448,7 @@ def test_a_worker_that_is_killed_while_the_line_is_cut_comes_back_with_it(
     experiment = server.create()
 
     async def crash() -> None:
+        await asyncio.sleep(0.5)
         line.cut(silently=False)
         children(server)[0].kill()
         await asyncio.to_thread(until, lambda: '"event":"worker_refused"' in home.said)

@@ -84,7 +84,10 @@ def rotate(
         from whitelie.service import keys, secret  # noqa: PLC0415
         from whitelie.service.moment import this_minute  # noqa: PLC0415
         from whitelie.service.store.address import is_postgresql, sqlite_path  # noqa: PLC0415
-    if tokens and (secret.is_given() or is_postgresql(store)):
+    if tokens and is_postgresql(store):
+        reason = "give all servers OLD,NEW first, and when they have it NEW,OLD (docs/scaling.md)"
+        raise InvalidInput(secret.VARIABLE, "(not shown)", reason)
+    if tokens and secret.is_given():
         reason = "the environment gives the secrets: put a new one before it, and a comma between"
         raise InvalidInput(secret.VARIABLE, "(not shown)", reason)
     if (name is None) != tokens:

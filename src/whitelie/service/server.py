@@ -99,10 +99,15 @@ def run(address: str, settings: Settings) -> None:
 
     def work(place: int) -> None:
         tally.place = place
-        engine = Engine(open_store(address), secrets, tally=tally)
-        serve(engine, settings, listening[place])
+        mine = listening.pop(place)
+        hang_up()
+        serve(Engine(open_store(address), secrets, tally=tally), settings, mine)
 
-    Supervisor(work, settings.workers).run()
+    def hang_up() -> None:
+        for each in listening:
+            each.close()
+
+    Supervisor(work, settings.workers, hang_up).run()
 
 
 def serve(engine: Engine, settings: Settings, listening: socket) -> None:
@@ -192,6 +197,10 @@ def _make_first_key(store: Store, file: Path) -> None:
         if sys.stdout.isatty():
             print(f"Admin key, shown this once: {text}")
         else:
-            write_private(file, f"{text}\n")
+            try:
+                write_private(file, f"{text}\n")
+            except OSError as error:
+                reason = f"one cannot be written to {file} ({error.strerror}): set this variable"
+                raise InvalidInput("WHITELIE_ADMIN_KEY", None, reason) from None
             log.event("admin_key_written", file=str(file))
         store.save_key(Key("first", "admin", hash_of(text)))

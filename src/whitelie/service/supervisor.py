@@ -22,11 +22,17 @@ _PARENT_DEATH = 1  # PR_SET_PDEATHSIG of Linux
 
 
 class Supervisor:
-    """Runs `work` in processes, each of which knows its place, and starts those anew that die."""
+    """Runs `work` in processes, each of which knows its place, and starts those anew that die.
 
-    def __init__(self, work: Callable[[int], None], workers: int) -> None:
+    `release` gives up what is held for processes to come, once there will be none.
+    """
+
+    def __init__(
+        self, work: Callable[[int], None], workers: int, release: Callable[[], None]
+    ) -> None:
         self._work = work
         self._workers = workers
+        self._release = release
         self._places: dict[int, int] = {}
         self._is_ending = False
 
@@ -39,8 +45,8 @@ class Supervisor:
         pause, started = PAUSES[0], time.monotonic()
         while self._places:
             pid, status = os.wait()
-            place = self._places.pop(pid)
-            if self._is_ending:
+            place = self._places.pop(pid, None)  # an orphan of others may have been adopted
+            if place is None or self._is_ending:
                 continue
             event("worker_ended", worker=place, code=os.waitstatus_to_exitcode(status))
             if time.monotonic() - started > STEADY:
@@ -87,5 +93,6 @@ class Supervisor:
         """Tell all processes to end; a second signal does not wait for them."""
         how = signal.SIGKILL if self._is_ending else signal.SIGTERM
         self._is_ending = True
+        self._release()
         for pid in self._places:
             os.kill(pid, how)

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from whitelie.service.engine import Engine
 from whitelie.service.experiment import Experiment
@@ -14,43 +16,72 @@ from whitelie.service.store import Unavailable
 TICK = 0.25
 """Seconds between two looks at what others have changed."""
 
+RECOUNT = 0.05
+"""Seconds between two looks at what others have counted."""
+
 IDLE = 2.0
 """Seconds after which counts are taken anew though nobody has asked for a decision."""
+
+SHARE, LONGEST = 0.1, 1.0
+"""Taking counts takes this share of the time at most; but it is never put off for longer."""
 
 
 async def keep_up(engine: Engine) -> None:
     """Look for changes all the time, let tokens expire every minute, join old minutes hourly."""
-    last, said = -1, ""
+    await asyncio.gather(
+        _repeat(engine, Order(engine).keep), _repeat(engine, lambda: recount(engine))
+    )
+
+
+async def _repeat(engine: Engine, work: Callable[[], Awaitable[float]]) -> None:
+    """Do some work again and again, after the pauses for which it asks, whatever happens to it."""
+    said = ""
     while not engine.is_closing:
+        pause = TICK
         try:
-            await engine.roster.refresh()
-            if not engine.writer.is_available:
-                await engine.writer.probe()
-            await recount(engine)
-            minute = engine.minute
-            if minute != last:
-                await expire(engine)
-                if minute // HOUR != last // HOUR:
-                    await join_old_minutes(engine)
-                last = minute
-            engine.take_secrets()
+            pause = await work()
             said = ""
         except (Unavailable, Refusal):
             pass  # the writer has logged it
-        except Exception as error:  # whatever it is, upkeep must go on
+        except Exception as error:
             if repr(error) != said:
                 failure(error)
             said = repr(error)
-        await engine.pause(TICK)
+        await engine.pause(pause)
 
 
-async def recount(engine: Engine) -> None:
+@dataclass
+class Order:
+    """What was done last: nothing of a minute, or of an hour, is done twice."""
+
+    engine: Engine
+    minute: int = -1
+
+    async def keep(self) -> float:
+        """Notice what others have changed, and what time has."""
+        engine = self.engine
+        await engine.roster.refresh()
+        if not engine.writer.is_available:
+            await engine.writer.probe()
+        minute = engine.minute
+        if minute != self.minute:
+            await expire(engine)
+            if minute // HOUR != self.minute // HOUR:
+                await join_old_minutes(engine)
+            self.minute = minute
+        engine.take_secrets()
+        return TICK
+
+
+async def recount(engine: Engine) -> float:
     """Take over what other servers have counted, and what a rollback has left."""
+    started = time.monotonic()
     for learner in engine.roster:
-        is_old = learner.is_asked or time.monotonic() > learner.counted + IDLE
+        is_old = learner.is_asked or started > learner.counted + IDLE
         is_running = learner.experiment.status == "running"
         if learner.must_restart or (engine.store.is_shared and is_running and is_old):
             await engine.recount(learner)
+    return min(max(RECOUNT, (time.monotonic() - started) / SHARE), LONGEST)
 
 
 async def expire(engine: Engine) -> None:

@@ -141,7 +141,8 @@ class PostgresStore:
             if sealing is not None and sealing not in fingerprints:
                 reason = (
                     "other services seal the tokens of this database with another secret: "
-                    "give this one the same, or theirs and then a new one"
+                    "give this one the same, or theirs and then a new one; "
+                    "docs/scaling.md says what to do after a restore"
                 )
                 raise InvalidInput("WHITELIE_SECRET", "(not shown)", reason)
             if fingerprints and sealing != fingerprints[0]:
