@@ -37,21 +37,28 @@ class Troubled:
         self.batches: list[Batch] = []
         self.fails = False
         self.seconds = 0.0
-        self._commit, self._probe = store.commit, store.probe
+        self._commit, self._probe, self._forget = store.commit, store.probe, store.forget_spent
         store.commit = self.commit  # type: ignore[method-assign]
         store.probe = self.probe  # type: ignore[method-assign]
+        store.forget_spent = self.forget_spent  # type: ignore[method-assign]
 
     def commit(self, batch: Batch) -> Sequence[bool]:
         self.batches.append(batch)
         time.sleep(self.seconds)
-        if self.fails:
-            raise Unavailable("the disk is full")
+        self._check()
         return self._commit(batch)
 
     def probe(self) -> None:
+        self._check()
+        self._probe()
+
+    def forget_spent(self, before: int) -> int:
+        self._check()
+        return self._forget(before)
+
+    def _check(self) -> None:
         if self.fails:
             raise Unavailable("the disk is full")
-        self._probe()
 
 
 @dataclass
@@ -143,7 +150,7 @@ async def test_the_service_finds_out_by_itself_that_the_store_works_again(tmp_pa
             await engine.decide(learner, 1)
         assert not engine.writer.is_available
         troubled.fails = False
-        for _ in range(300):  # upkeep probes the store every second
+        for _ in range(300):  # upkeep probes the store
             await asyncio.sleep(0.02)
             if engine.writer.is_available:
                 break

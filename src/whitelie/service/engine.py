@@ -397,7 +397,7 @@ class Engine:
         """
         number, before = learner.number, learner.experiment.expired_before(self.minute)
         if not learner.must_restart:
-            learner.count(await self.writer.begin(self.store.totals, number), self.minute)
+            learner.count(await self.writer.begin_reading(self.store.totals, number), self.minute)
             return
 
         def work() -> tuple[Totals, Totals]:
@@ -405,7 +405,7 @@ class Engine:
 
         learner.must_restart = False
         try:
-            totals, closed = await self.writer.begin(work)
+            totals, closed = await self.writer.begin_reading(work)
         except BaseException:
             learner.must_restart = True
             raise

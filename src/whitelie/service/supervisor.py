@@ -45,8 +45,10 @@ class Supervisor:
         pause, started = PAUSES[0], time.monotonic()
         while self._places:
             pid, status = os.wait()
-            place = self._places.pop(pid, None)  # an orphan of others may have been adopted
-            if place is None or self._is_ending:
+            if pid not in self._places:  # an orphan of others, which the first process adopts
+                continue
+            place = self._places.pop(pid)
+            if self._is_ending:
                 continue
             event("worker_ended", worker=place, code=os.waitstatus_to_exitcode(status))
             if time.monotonic() - started > STEADY:

@@ -26,9 +26,17 @@ class Writer:
 
     def begin(self, work: Callable[..., Answer], *arguments: Any) -> "asyncio.Future[Answer]":
         """Let the thread do some work after all that was begun before."""
+        begun = self.begin_reading(work, *arguments)
+        begun.add_done_callback(self._notice_success)
+        return begun
+
+    def begin_reading(
+        self, work: Callable[..., Answer], *arguments: Any
+    ) -> "asyncio.Future[Answer]":
+        """Let the thread read, in the same order: this does not tell whether it could write."""
         loop = asyncio.get_running_loop()
         begun = loop.run_in_executor(self._thread, work, *arguments)
-        begun.add_done_callback(self._notice)
+        begun.add_done_callback(self._notice_trouble)
         return begun
 
     async def probe(self) -> None:
@@ -45,15 +53,15 @@ class Writer:
         """Finish what was begun."""
         self._thread.shutdown()
 
-    def _notice(self, done: "asyncio.Future[Any]") -> None:
-        if done.cancelled():
-            return
-        error = done.exception()
+    def _notice_trouble(self, done: "asyncio.Future[Any]") -> None:
+        error = None if done.cancelled() else done.exception()
         if isinstance(error, Unavailable):
             self.miss(str(error))
-        elif error is None:
+        elif error is not None and not isinstance(error, Refusal | Stale):  # which are answers
+            failure(error)
+
+    def _notice_success(self, done: "asyncio.Future[Any]") -> None:
+        if not done.cancelled() and done.exception() is None:
             if not self.is_available:
                 event("store_available")
             self.is_available = True
-        elif not isinstance(error, Refusal | Stale):  # which are answers
-            failure(error)

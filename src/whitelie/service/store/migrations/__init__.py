@@ -1,7 +1,7 @@
 """Migrations: numbered steps, one file each, from an empty store to the newest schema.
 
-A step for PostgreSQL never takes away what the version before it reads or writes, so that servers of
-two versions can work side by side while they are replaced one by one.
+A step for PostgreSQL never takes away what the version before it reads or writes, so that servers
+of two versions can work side by side while they are replaced one by one.
 """
 
 from importlib.resources import files
