@@ -9,7 +9,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
 APT := $(ROOT) env DEBIAN_FRONTEND=noninteractive \
 	apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10
 
-.PHONY: reproduce demo test test-long lint bench bench-service chromium clean
+.PHONY: reproduce demo test test-long lint bench bench-service bench-workers chromium clean
 
 reproduce: $(READY)
 	$(RUN)whitelie reproduce
@@ -36,6 +36,9 @@ bench: $(READY)
 bench-service: $(READY)
 	$(RUN)python -m pip install --quiet --editable ".[dev,bench]"
 	$(RUN)python benchmarks/service.py
+
+bench-workers: $(READY)
+	$(RUN)python benchmarks/workers.py
 
 # The browser tests open the report in Chromium; where it cannot be had they are skipped.
 chromium:

@@ -9,6 +9,9 @@ import operator
 import reprlib
 from typing import Any
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 80
+
 
 class WhitelieError(Exception):
     """The root of all errors that whitelie raises on purpose."""
@@ -25,7 +28,7 @@ class InvalidInput(WhitelieError, ValueError):
         self.field = field
         self.value = value
         self.reason = reason
-        super().__init__(f"{field}={reprlib.repr(value)}: {reason}")
+        super().__init__(f"{field}={_SHORT.repr(value)}: {reason}")
 
     def __reduce__(self) -> tuple[type["InvalidInput"], tuple[str, Any, str]]:
         """Rebuild from the three parts, so that the error crosses process boundaries."""

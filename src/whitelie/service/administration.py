@@ -13,14 +13,14 @@ from starlette.responses import Response, StreamingResponse
 
 from whitelie.service import openapi, registry, upkeep, wire
 from whitelie.service.door import Service
-from whitelie.service.engine import Engine, unavailable
+from whitelie.service.engine import Engine
 from whitelie.service.http import header
 from whitelie.service.learner import Learner
 from whitelie.service.log import event
 from whitelie.service.metrics import exposition
 from whitelie.service.moment import DAY, minute_of, time_of
 from whitelie.service.privacy import statement_of
-from whitelie.service.refusal import Refusal
+from whitelie.service.refusal import Refusal, unavailable
 from whitelie.service.results import csv
 from whitelie.service.store import Counts, Unavailable
 from whitelie.service.watch import latest_results, watched_results
@@ -228,8 +228,7 @@ async def metrics(call: Call) -> Response:
     """Return counters for Prometheus."""
     if call.engine.store.is_shared:
         with suppress(Unavailable):  # then the latest counts that are known here will do
-            for learner in call.engine.roster:
-                await call.engine.recount(learner)
+            await call.engine.recount(list(call.engine.roster))
     found = await asyncio.to_thread(exposition, call.engine)
     return Response(found, media_type="text/plain; version=0.0.4")
 

@@ -16,11 +16,11 @@ from starlette.routing import Route
 from whitelie.service import http
 from whitelie.service.administration import HANDLERS, Call
 from whitelie.service.door import EVERYBODY, Door, Service
-from whitelie.service.engine import FAREWELL, unavailable
+from whitelie.service.engine import FAREWELL
 from whitelie.service.log import failure
 from whitelie.service.operations import OPERATIONS, Operation
 from whitelie.service.pages import PAGES
-from whitelie.service.refusal import FAULT, Refusal
+from whitelie.service.refusal import FAULT, Refusal, unavailable
 from whitelie.service.store import Unavailable
 from whitelie.service.upkeep import keep_up
 
@@ -64,8 +64,8 @@ def _endpoint(service: Service, operations: dict[str, Operation]) -> Endpoint:
         operation = operations[method]
         _check_key(service, operation, request)
         body = await _body(operation, request)
-        await _catch_up(service, request)
         try:
+            await _catch_up(service, request)
             answer = await HANDLERS[operation.name](Call(service, request, body))
         except Unavailable:
             raise unavailable() from None
@@ -96,7 +96,7 @@ async def _catch_up(service: Service, request: Request) -> None:
     """Know what other servers have created, and what they have changed before changing it."""
     roster, id = service.engine.roster, request.path_params.get("id")
     if request.method not in ("GET", "HEAD") or (id is not None and not roster.has(id)):
-        await roster.refresh_if_possible()
+        await roster.refresh()
 
 
 async def _body(operation: Operation, request: Request) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from whitelie.service import registry, wire
 from whitelie.service.learner import Learner
 from whitelie.service.log import failure
-from whitelie.service.refusal import FAULT, Refusal
+from whitelie.service.refusal import FAULT, Refusal, unavailable
 from whitelie.service.roster import Roster
 from whitelie.service.store import Batch, Counts, Place, Report, Stale, Store, Unavailable
 from whitelie.service.tally import Tally
@@ -32,7 +32,7 @@ GATHER = 0.002
 STUCK = 2.0
 """Seconds after which nobody waits any more for a commit to make room for the next."""
 
-FAREWELL = 5.0
+FAREWELL = 2.0
 """Seconds that the last commits have when the service ends."""
 
 Totals = Mapping[int, Counts]
@@ -168,7 +168,7 @@ class Engine:
             reports.append(None if decision is None else Report(decision, item.bit))
             is_news = is_news or (decision is not None and not self.roster.knows(decision))
         if is_news:  # another server may have decided what this one has not heard of
-            await self.roster.refresh_if_possible()
+            await self.roster.refresh_or_refuse()
         answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
         self._gathered.reporters.append(Reporter(reports, minute, answer))
         self._commit_soon()
@@ -252,7 +252,8 @@ class Engine:
             going.decided.append((ask.answer, [next(issued) for _ in range(ask.wanted)]))
 
     def _issue(self, learner: Learner, arms: list[int], issued: dict[Place, int]) -> Issued:
-        number, minute, seal = learner.number, self.minute, self._seal.close
+        number, seal = learner.number, self._seal.close
+        minute = learner.minute_of_issue(self.minute)
         expiry = minute + learner.experiment.lifetime
         for arm, count in Counter(arms).items():
             place = Place(number, arm, minute)
@@ -384,39 +385,44 @@ class Engine:
             saved, removed = await self.write(*work)
             await self.roster.take(saved)
             with suppress(Unavailable):  # then upkeep does it later
-                await self.recount(learner)
+                await self.restart(learner)
         finally:
             learner.leaving_span = 0, 0
         return removed
 
-    async def recount(self, learner: Learner) -> None:
-        """Take counts from the store: those of all servers, and without what was rolled back.
+    async def recount(self, learners: Sequence[Learner]) -> float:
+        """Take the counts of all servers from the store; return how many seconds that took.
 
         The writer reads them, so that they have all that was committed here before, and what comes
         after is added to them.
         """
-        number, before = learner.number, learner.experiment.expired_before(self.minute)
-        if not learner.must_restart:
-            learner.count(await self.writer.begin_reading(self.store.totals, number), self.minute)
-            return
+        numbers = [learner.number for learner in learners]
 
-        def work() -> tuple[Totals, Totals]:
+        def read() -> tuple[list[Totals], float]:
+            started = time.perf_counter()
+            totals = [self.store.totals(number) for number in numbers]
+            return totals, time.perf_counter() - started
+
+        found, seconds = await self.writer.begin_reading(read)
+        for learner, totals in zip(learners, found, strict=True):
+            learner.count(totals, self.minute)
+        return seconds
+
+    async def restart(self, learner: Learner) -> None:
+        """Take all counts from the store anew after a span has been rolled back."""
+        number, before = learner.number, learner.experiment.expired_before(self.minute)
+
+        def read() -> tuple[Totals, Totals]:
             return self.store.totals(number), self.store.totals(number, before)
 
-        learner.must_restart = False
+        learner.must_restart = False  # unless another span is rolled back from now on
         try:
-            totals, closed = await self.writer.begin_reading(work)
+            totals, closed = await self.writer.begin_reading(read)
         except BaseException:
             learner.must_restart = True
             raise
         learner.restart(totals)
         learner.close(closed, before)
-
-
-def unavailable() -> Refusal:
-    """Return the refusal while the store cannot be written."""
-    message = "the store cannot be written now; nothing was changed, try again"
-    return Refusal("store_unavailable", message, retry_after=2)
 
 
 def _nothing() -> None:

@@ -137,6 +137,16 @@ class Learner:
         spans = (*self.experiment.rolled_back, self.leaving_span)
         return any(start <= minute < stop for start, stop in spans)
 
+    def minute_of_issue(self, now: int) -> int:
+        """Return the minute of decisions that are issued now: the first that still counts.
+
+        It is another than now only where the clock is behind that of a server which has rolled back
+        the minute before its own.
+        """
+        while self.is_rolled_back(now):
+            now += 1
+        return now
+
     def _choosable(self, available: Iterable[str] | None) -> Array:
         if available is None:
             return self.shown

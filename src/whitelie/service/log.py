@@ -54,3 +54,4 @@ def start(stream: Any = None) -> None:
     logging.captureWarnings(True)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     _LOGGER.setLevel(logging.INFO)
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # the writer says it once

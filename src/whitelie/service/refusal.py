@@ -74,3 +74,9 @@ class Error(msgspec.Struct):
 
 
 FAULT = Refusal("internal_error", "this is a fault of the service; it has been logged")
+
+
+def unavailable() -> Refusal:
+    """Return the refusal while the store does not work."""
+    message = "the store cannot be written now; nothing was changed, try again"
+    return Refusal("store_unavailable", message, retry_after=2)

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from whitelie.service.keys import Keyring
 from whitelie.service.learner import Learner
-from whitelie.service.refusal import Refusal
+from whitelie.service.refusal import Refusal, unavailable
 from whitelie.service.store import Saved, Store, Unavailable
 from whitelie.service.token import Decision
 
@@ -42,9 +42,10 @@ class Roster:
         return slug in self._by_slug
 
     async def seek(self, slug: str) -> Learner:
-        """Return the experiment of this id, also if another server has just created it."""
-        if not self.has(slug):
-            await self.refresh_if_possible()
+        """Return the experiment of this id, also if another server has just let it run."""
+        learner = self._by_slug.get(slug)
+        if learner is None or learner.experiment.status != "running":
+            await self.refresh_or_refuse()
         return self.find(slug)
 
     def check(self, learner: Learner) -> None:
@@ -100,6 +101,13 @@ class Roster:
         """Read anew now what was changed; if the store fails meanwhile, upkeep does so later."""
         with suppress(Unavailable):
             await self.refresh()
+
+    async def refresh_or_refuse(self) -> None:
+        """Read anew now what was changed, because an answer depends on it."""
+        try:
+            await self.refresh()
+        except Unavailable:
+            raise unavailable() from None
 
     async def _take(self, saved: Saved) -> None:
         learner = self._by_number.get(saved.number)

@@ -63,23 +63,26 @@ class Supervisor:
         try:
             if self._is_ending:
                 return
+            parent = os.getpid()
             if pid := os.fork():
                 self._places[pid] = place
             else:
+                os.setpgid(0, 0)  # what a terminal interrupts is the parent, which tells us
                 for each in ends:
                     signal.signal(each, lambda *_: sys.exit(0))
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
-                self._become(place)
+                self._become(place, parent)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
 
-    def _become(self, place: int) -> NoReturn:
-        """Do the work in this process, and end with it."""
+    def _become(self, place: int, parent: int) -> NoReturn:
+        """Do the work in this process, and end with it, or when its parent does."""
         code = 1
         try:
             if sys.platform == "linux":
                 ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGTERM)
-            self._work(place)
+            if os.getppid() == parent:
+                self._work(place)
             code = 0
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 0

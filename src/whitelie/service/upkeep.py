@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from whitelie.service.engine import Engine
+from whitelie.service.engine import STUCK, Engine
 from whitelie.service.experiment import Experiment
 from whitelie.service.learner import Learner
 from whitelie.service.log import failure
@@ -16,14 +16,14 @@ from whitelie.service.store import Unavailable
 TICK = 0.25
 """Seconds between two looks at what others have changed."""
 
-RECOUNT = 0.05
-"""Seconds between two looks at what others have counted."""
+RECOUNT = 0.02
+"""Seconds between two looks at what others have counted, while decisions are asked for."""
 
 IDLE = 2.0
 """Seconds after which counts are taken anew though nobody has asked for a decision."""
 
-SHARE, LONGEST = 0.1, 1.0
-"""Taking counts takes this share of the time at most; but it is never put off for longer."""
+SHARE = 0.1
+"""The largest share of the writer's time that taking counts may have."""
 
 
 async def keep_up(engine: Engine) -> None:
@@ -41,8 +41,10 @@ async def _repeat(engine: Engine, work: Callable[[], Awaitable[float]]) -> None:
         try:
             pause = await work()
             said = ""
-        except (Unavailable, Refusal):
+        except Refusal:
             pass  # the writer has logged it
+        except (Unavailable, TimeoutError) as error:
+            engine.writer.miss(str(error) or "the store does not answer")
         except Exception as error:
             if repr(error) != said:
                 failure(error)
@@ -60,7 +62,8 @@ class Order:
     async def keep(self) -> float:
         """Notice what others have changed, and what time has."""
         engine = self.engine
-        await engine.roster.refresh()
+        async with asyncio.timeout(STUCK):
+            await engine.roster.refresh()
         if not engine.writer.is_available:
             await engine.writer.probe()
         minute = engine.minute
@@ -75,13 +78,18 @@ class Order:
 
 async def recount(engine: Engine) -> float:
     """Take over what other servers have counted, and what a rollback has left."""
-    started = time.monotonic()
     for learner in engine.roster:
-        is_old = learner.is_asked or started > learner.counted + IDLE
-        is_running = learner.experiment.status == "running"
-        if learner.must_restart or (engine.store.is_shared and is_running and is_old):
-            await engine.recount(learner)
-    return min(max(RECOUNT, (time.monotonic() - started) / SHARE), LONGEST)
+        if learner.must_restart:
+            await engine.restart(learner)
+    if not engine.store.is_shared:
+        return TICK
+    old = time.monotonic() - IDLE
+    wanted = [
+        learner
+        for learner in engine.roster
+        if learner.experiment.status == "running" and (learner.is_asked or learner.counted < old)
+    ]
+    return max(RECOUNT, await engine.recount(wanted) / SHARE if wanted else 0)
 
 
 async def expire(engine: Engine) -> None:

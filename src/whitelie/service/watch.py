@@ -32,7 +32,7 @@ async def latest_results(engine: Engine, learner: Learner) -> Results:
     seen = _LATEST.setdefault(learner, Seen())
     async with seen.lock:
         if engine.store.is_shared:
-            await engine.recount(learner)
+            await engine.recount([learner])
         state = _state(engine, learner)
         if seen.results is None or seen.state != state:
             seen.results = await _computed(engine, learner)

@@ -41,13 +41,22 @@ def parameters(address: str) -> dict[str, Any]:
     """Return how to connect to the database of an address, with what every session needs."""
     try:
         given = conninfo_to_dict(address)
-    except psycopg.ProgrammingError as error:
-        hidden = address.partition("://")[0] + "://…"
-        reason = f"{one_line(error)}; give postgresql://USER@HOST:PORT/DATABASE"
-        raise InvalidInput("store", hidden, reason) from None
-    session = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
+    except psycopg.ProgrammingError:  # whose message may repeat a password
+        raise _malformed() from None
     known = {name: str(value) for name, value in given.items() if value is not None}
+    places = known.get("host", ""), known.get("dbname", "")
+    if (
+        any("@" in place for place in places)
+        or not known.get("port", "0").replace(",", "").isdigit()
+    ):
+        raise _malformed()
+    session = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
     return {**_USUAL, **known, "options": f"{known.get('options', '')} {session}".strip()}
+
+
+def _malformed() -> InvalidInput:
+    reason = "give postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with signs such as / or @ as %XX"
+    return InvalidInput("store", "(not shown)", reason)
 
 
 def shown(address: str) -> str:
@@ -95,10 +104,11 @@ def _version(connection: Connection, address: str) -> int:
     tables = {name for (name,) in connection.execute(_TABLES, (SCHEMA,))}
     if not tables:
         return 0
-    if "state" not in tables:
+    try:
+        row = connection.execute(f"SELECT version FROM {SCHEMA}.state").fetchone()
+    except (errors.UndefinedTable, errors.UndefinedColumn):
         reason = f"its schema {SCHEMA} has tables of another program: give another database"
-        raise InvalidInput("store", shown(address), reason)
-    row = connection.execute("SELECT version FROM state").fetchone()
+        raise InvalidInput("store", shown(address), reason) from None
     return 0 if row is None else int(row[0])
 
 
