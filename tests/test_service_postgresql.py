@@ -1,6 +1,7 @@
 """The shared store: the laws of every store, and what a network can get wrong."""
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -14,9 +15,10 @@ from cuttable import CuttableLine
 from postgres import Postgres
 from process import PATIENCE, until
 from store_contract import Opener, StoreContract, decision, issued
-from whitelie.service.store import Batch, Counts, Report, Unavailable, postgresql_database
+from whitelie.service.store import BLOCK, Batch, Counts, Report, Unavailable, postgresql_database
 from whitelie.service.store.migrations import steps_of
 from whitelie.service.store.postgresql import READERS, PostgresStore
+from whitelie.service.token import Decision
 
 EMPTY = "TRUNCATE " + ", ".join(
     f"whitelie.{table}" for table in ("epochs", "experiments", "keys", "counts", "totals", "spent")
@@ -163,6 +165,77 @@ def test_closing_breaks_off_what_waits(postgres: Postgres, address: str, is_cut:
         store.close()
         with pytest.raises(Unavailable):
             saving.result(PATIENCE)
+
+
+# Two at once ------------------------------------------------------------------------------------
+
+SPEND = """
+INSERT INTO whitelie.spent (epoch, block, expiry, bits) VALUES (1, 0, 160, %s::bit(8192))
+ON CONFLICT (epoch, block) DO UPDATE SET bits = whitelie.spent.bits | excluded.bits
+"""
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_commit_waits_for_another_and_sees_its_bits(
+    postgres: Postgres, address: str, is_new: bool
+) -> None:
+    """Another transaction spends the same bit, in a block that is new or is there already."""
+    with (
+        ThreadPoolExecutor(1) as thread,
+        closing(PostgresStore(address)) as store,
+        psycopg.connect(address) as other,
+    ):
+        if not is_new:
+            store.commit(Batch({}, [Report(decision(5), 1)]))
+        mask = bytes([1]) + bytes(BLOCK // 8 - 1)
+        other.execute(SPEND, (f"x{mask.hex()}",))
+        answer = thread.submit(store.commit, Batch({}, [Report(ONE, 1), Report(decision(1), 1)]))
+        waiting = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"
+        until(lambda: postgres.execute(address, waiting) == [(True,)])
+        other.commit()
+        assert answer.result(PATIENCE) == [False, True]
+        assert store.totals(1)[0].answered == 2 - is_new
+
+
+def spend_at_once(stores: Sequence[PostgresStore], epoch: int) -> list[Decision]:
+    """Let each of several stores spend the same 600 bits; return those that were free, sorted."""
+    tokens = [decision(sequence, epoch=epoch) for sequence in range(600)]
+
+    def work(store: PostgresStore) -> list[Decision]:
+        mine: list[Decision] = []
+        order = random.sample(tokens, len(tokens))
+        for start in range(0, len(order), 10):
+            some = order[start : start + 10]
+            free = store.commit(Batch({}, [Report(one, 1) for one in some]))
+            mine += [one for one, is_free in zip(some, free, strict=True) if is_free]
+        return mine
+
+    with ThreadPoolExecutor(len(stores)) as threads:
+        return sorted(one for mine in threads.map(work, stores) for one in mine)
+
+
+@pytest.fixture
+def crowd(address: str) -> Iterator[list[PostgresStore]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(PostgresStore(address))) for _ in range(4)]
+
+
+def test_of_many_who_spend_the_same_bits_one_is_told_so(crowd: list[PostgresStore]) -> None:
+    for epoch in (1, 2, 3):
+        assert spend_at_once(crowd, epoch) == [decision(n, epoch=epoch) for n in range(600)]
+    assert crowd[0].totals(1) == {0: Counts(0, 1800, 1800)}
+    assert crowd[0].spent_bits() == 1800
+
+
+def test_without_a_lock_some_are_spent_twice(
+    postgres: Postgres, address: str, crowd: list[PostgresStore]
+) -> None:
+    """The negative control."""
+    query = "SELECT pg_get_functiondef('whitelie.commit_batch'::regproc)"
+    ((definition,),) = postgres.execute(address, query)
+    assert "FOR UPDATE OF s" in definition
+    postgres.execute(address, definition.replace("FOR UPDATE OF s", ""))
+    assert any(len(spend_at_once(crowd, epoch)) > 600 for epoch in range(1, 11))
 
 
 # The database -----------------------------------------------------------------------------------

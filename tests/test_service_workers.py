@@ -5,6 +5,7 @@ nothing refused is counted. No test says how fast anything is; waits are bounded
 """
 
 import asyncio
+import os
 import random
 import re
 import signal
@@ -289,15 +290,16 @@ def test_workers_end_with_a_killed_supervisor_and_a_new_one_serves_on(home: Home
 
 
 def test_an_interrupt_from_a_terminal_ends_all_workers_and_loses_nothing(home: Home) -> None:
-    """A terminal sends it to the supervisor and to all workers."""
+    """A terminal sends it to the supervisor's group, to which workers do not belong."""
     ledger, server = Ledger(), home.server("--workers", "2").ready()
     experiment = server.create()
 
     async def interrupt() -> None:
         load = asyncio.create_task(ledger.load(server.port, experiment, 16, PATIENCE))
         await asyncio.sleep(random.uniform(0.3, 0.6))
-        for each in (*children(server), psutil.Process(server.process.pid)):
-            each.send_signal(signal.SIGINT)
+        group = os.getpgid(server.process.pid)
+        assert all(os.getpgid(each.pid) != group for each in children(server))
+        server.process.send_signal(signal.SIGINT)
         await load
 
     run(interrupt())
@@ -323,7 +325,9 @@ def survive_kills_of_the_database(folder: Path, rounds: int) -> None:
             if is_long:
                 for server in servers:
                     await turns(server, is_ready=False)
-                    check_refusals([await asked(server, "GET", "/readyz")])
+                    decisions = f"/v1/experiments/{experiment}/decisions"
+                    for method, path in (("GET", "/readyz"), ("POST", decisions)):
+                        check_refusals([await asked(server, method, path)])
                     assert (await asked(server, "GET", "/healthz")).status == 200
             else:
                 await asyncio.sleep(random.uniform(0.2, 2))
@@ -335,7 +339,6 @@ def survive_kills_of_the_database(folder: Path, rounds: int) -> None:
         for round in range(rounds):
             run(meanwhile(ledger, ports, experiment, crash(round % 2 == 0)))
             assert not ledger.faults(home.store)
-        assert ledger.refusals
         check_refusals(ledger.refusals)
         check_settled(home, ledger, ports)
         assert [server.stop() for server in servers] == [0, 0]

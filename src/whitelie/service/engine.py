@@ -24,13 +24,10 @@ from whitelie.service.store import Batch, Counts, Place, Report, Stale, Store, U
 from whitelie.service.tally import Tally
 from whitelie.service.token import Decision, Seal
 from whitelie.service.wire import Outcome
-from whitelie.service.writer import Answer, Writer
+from whitelie.service.writer import STUCK, Answer, Writer
 
 GATHER = 0.002
 """Seconds for which requests gather before they are committed."""
-
-STUCK = 2.0
-"""Seconds after which nobody waits any more for a commit to make room for the next."""
 
 FAREWELL = 2.0
 """Seconds that the last commits have when the service ends."""
@@ -310,7 +307,6 @@ class Engine:
         going.watch = loop.call_later(seconds, self._refuse_waiting, going)
 
     def _refuse_waiting(self, going: Round) -> None:
-        self.writer.miss(f"a commit has taken more than {STUCK:.0f} seconds")
         gathered, self._gathered = self._gathered, Gathered()
         gathered.refuse(unavailable())
         self._watch(going, GATHER)

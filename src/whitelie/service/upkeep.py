@@ -5,13 +5,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from whitelie.service.engine import STUCK, Engine
+from whitelie.service.engine import Engine
 from whitelie.service.experiment import Experiment
 from whitelie.service.learner import Learner
 from whitelie.service.log import failure
 from whitelie.service.moment import DAY, HOUR
 from whitelie.service.refusal import Refusal
 from whitelie.service.store import Unavailable
+from whitelie.service.writer import STUCK
 
 TICK = 0.25
 """Seconds between two looks at what others have changed."""

@@ -9,6 +9,9 @@ from whitelie.service.log import event, failure
 from whitelie.service.refusal import Refusal
 from whitelie.service.store import Stale, Store, Unavailable
 
+STUCK = 2.0
+"""Seconds after which work that has not ended means that the store does not work."""
+
 Answer = TypeVar("Answer")
 
 
@@ -36,6 +39,8 @@ class Writer:
         """Let the thread read, in the same order: this does not tell whether it could write."""
         loop = asyncio.get_running_loop()
         begun = loop.run_in_executor(self._thread, work, *arguments)
+        watch = loop.call_later(STUCK, self.miss, f"it has not answered for {STUCK:.0f} seconds")
+        begun.add_done_callback(lambda _: watch.cancel())
         begun.add_done_callback(self._notice_trouble)
         return begun
 

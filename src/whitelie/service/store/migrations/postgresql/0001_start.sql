@@ -114,16 +114,16 @@ BEGIN
             FROM unnest(block_epoch, block_number, block_expiry) AS wanted (e, b, x)
             ORDER BY e, b
             ON CONFLICT DO NOTHING;
+        -- A statement of its own: a condition beside it would leave rows unlocked.
+        PERFORM FROM spent AS s JOIN unnest(block_epoch, block_number) AS wanted (e, b)
+            ON s.epoch = e AND s.block = b
+            ORDER BY s.epoch, s.block
+            FOR UPDATE OF s;
         RETURN QUERY
-            SELECT locked.epoch, locked.block, locked.bits::text
-            FROM (
-                SELECT s.epoch, s.block, s.bits, m
-                FROM spent AS s JOIN unnest(block_epoch, block_number, block_mask) AS wanted (e, b, m)
-                    ON s.epoch = e AND s.block = b
-                ORDER BY s.epoch, s.block
-                FOR UPDATE OF s
-            ) AS locked
-            WHERE bit_count(locked.bits & ('x' || m)::bit(8192)) > 0;
+            SELECT s.epoch, s.block, s.bits::text
+            FROM spent AS s JOIN unnest(block_epoch, block_number, block_mask) AS wanted (e, b, m)
+                ON s.epoch = e AND s.block = b
+            WHERE bit_count(s.bits & ('x' || m)::bit(8192)) > 0;
         IF FOUND THEN
             RETURN;
         END IF;
