@@ -40,6 +40,7 @@ from process import (
     Visitor,
     command,
     message,
+    refusal,
     run,
     together,
     until,
@@ -620,24 +621,6 @@ def learn_from_unequal_channels(home: Home, visits: int) -> None:
 
 
 # Bad starts -------------------------------------------------------------------------------------
-
-
-def refusal(database: Path, *arguments: str, **environment: str | None) -> str:
-    """Return the one line with which a server refuses to start."""
-    done = subprocess.run(
-        command(database, *arguments),
-        env=variables(environment),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode > 0, done
-    assert not done.stdout
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
-    return lines[0]
 
 
 def test_a_port_in_use_is_refused(home: Home) -> None:
