@@ -38,13 +38,11 @@ from process import (
     Ledger,
     Server,
     Visitor,
-    command,
     message,
     refusal,
     run,
     together,
     until,
-    variables,
 )
 from whitelie.channel import RandomizedResponse
 from whitelie.service.keys import hash_of, new_key

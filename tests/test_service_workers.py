@@ -493,7 +493,8 @@ def test_a_signal_ends_servers_whose_lines_are_cut(
         await asyncio.sleep(0.5)
         for silently, line in lines.items():
             line.cut(silently)
-        await asyncio.sleep(random.uniform(0, 1))
+        for server in servers:
+            await turns(server, is_ready=False)
         started = time.monotonic()
         for server in servers:
             server.process.send_signal(signal.SIGTERM)

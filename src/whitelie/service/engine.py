@@ -64,6 +64,11 @@ class Gathered:
     def __bool__(self) -> bool:
         return bool(self.asks or self.reporters)
 
+    def take_back(self, others: "Gathered") -> None:
+        """Put others who still wait before these."""
+        self.asks[:0] = [ask for ask in others.asks if not ask.answer.done()]
+        self.reporters[:0] = others.reporters
+
     def refuse(self, refused: Refusal) -> None:
         """Refuse them all."""
         for ask in self.asks:
@@ -291,8 +296,7 @@ class Engine:
             failure(error)
             going.gathered.refuse(FAULT)
         else:
-            self._gathered.asks[:0] = going.gathered.asks
-            self._gathered.reporters[:0] = going.gathered.reporters
+            self._gathered.take_back(going.gathered)
         self._end(going)
         self._commit_soon()
 

@@ -17,7 +17,7 @@ from whitelie.service import MOST_EPSILON, PER_ADDRESS, log, wire
 from whitelie.service.app import build
 from whitelie.service.cork import CorkedProtocol
 from whitelie.service.door import Service
-from whitelie.service.engine import Engine
+from whitelie.service.engine import FAREWELL, Engine
 from whitelie.service.experiment import Rules
 from whitelie.service.keys import admin_key, hash_of, new_key
 from whitelie.service.learner import Learner
@@ -72,6 +72,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """End: no new requests, those at work are finished, what was accepted is committed."""
         self._engine.end_pauses()
+        if not self._engine.writer.is_available:  # what waits for the store would wait in vain
+            self.config.timeout_graceful_shutdown = int(FAREWELL)
         await super().shutdown(sockets)
         log.event("stopped")
 
