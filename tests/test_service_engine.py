@@ -15,12 +15,13 @@ import pytest
 
 from service import KEYS, SECRET, START, Clock, Line, Served, serving
 from whitelie.service import upkeep, watch, wire
-from whitelie.service.engine import Engine, Issued
+from whitelie.service.engine import Engine
 from whitelie.service.keys import hash_of
 from whitelie.service.learner import Learner
 from whitelie.service.log import Lines
 from whitelie.service.refusal import Refusal
 from whitelie.service.results import Results
+from whitelie.service.round import Issued
 from whitelie.service.standing import results_now
 from whitelie.service.store import Batch, Counts, Unavailable
 from whitelie.service.store.sqlite import SQLiteStore

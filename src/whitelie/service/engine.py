@@ -12,14 +12,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from whitelie.service import registry, wire
 from whitelie.service.learner import Learner
 from whitelie.service.log import failure
 from whitelie.service.refusal import FAULT, Refusal, unavailable
 from whitelie.service.roster import Roster
+from whitelie.service.round import Ask, Gathered, Issued, Reporter, Round, refuse, settle
 from whitelie.service.store import Batch, Counts, Place, Report, Stale, Store, Unavailable
 from whitelie.service.tally import Tally
 from whitelie.service.token import Decision, Seal
@@ -33,61 +33,6 @@ FAREWELL = 2.0
 """Seconds that the last commits have when the service ends."""
 
 Totals = Mapping[int, Counts]
-Issued = list[tuple[int, str]]
-"""Decisions of one request: arms and tokens."""
-
-
-class Ask(NamedTuple):
-    """A request for decisions."""
-
-    learner: Learner
-    wanted: int
-    available: Sequence[str] | None
-    answer: "asyncio.Future[Issued]"
-
-
-class Reporter(NamedTuple):
-    """A request with reports, and when it came; None stands for one whose token is not ours."""
-
-    reports: Sequence[Report | None]
-    minute: int
-    answer: "asyncio.Future[list[Outcome]]"
-
-
-@dataclass
-class Gathered:
-    """Requests that wait for the next commit."""
-
-    asks: list[Ask] = field(default_factory=list)
-    reporters: list[Reporter] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.asks or self.reporters)
-
-    def take_back(self, others: "Gathered") -> None:
-        """Put others who still wait before these."""
-        self.asks[:0] = [ask for ask in others.asks if not ask.answer.done()]
-        self.reporters[:0] = others.reporters
-
-    def refuse(self, refused: Refusal) -> None:
-        """Refuse them all."""
-        for ask in self.asks:
-            _refuse(ask.answer, refused)
-        for reporter in self.reporters:
-            _refuse(reporter.answer, refused)
-
-
-@dataclass
-class Round:
-    """Requests on their way through one commit: what it writes, and whom it answers."""
-
-    batch: Batch
-    gathered: Gathered
-    decided: list[tuple["asyncio.Future[Issued]", Issued]] = field(default_factory=list)
-    judged: list[list[Outcome]] = field(default_factory=list)
-    in_flight: dict[Place, int] = field(default_factory=dict)
-    started: float = field(default_factory=time.perf_counter)
-    watch: asyncio.TimerHandle | None = None
 
 
 class Engine:
@@ -247,7 +192,7 @@ class Engine:
             arms = learner.choose(sum(ask.wanted for ask in asks), asks[0].available)
         except Refusal as refused:
             for ask in asks:
-                _refuse(ask.answer, refused)
+                refuse(ask.answer, refused)
             return
         issued = iter(self._issue(learner, arms, going.batch.issued))
         for ask in asks:
@@ -320,14 +265,14 @@ class Engine:
         self._land(going)
         self._count(going.batch, free)
         for answer, decisions in going.decided:
-            _settle(answer, decisions)
+            settle(answer, decisions)
         unanswered = iter(free)
         for reporter, judged in zip(going.gathered.reporters, going.judged, strict=True):
             outcomes: list[Outcome] = [
                 "duplicate" if outcome == "accepted" and not next(unanswered) else outcome
                 for outcome in judged
             ]
-            _settle(reporter.answer, outcomes)
+            settle(reporter.answer, outcomes)
 
     def _give_up(self, going: Round, refused: Refusal) -> None:
         """Refuse everybody whose request was in a commit that was not done."""
@@ -427,14 +372,3 @@ class Engine:
 
 def _nothing() -> None:
     """Work that is done when all before it is done."""
-
-
-def _settle(answer: "asyncio.Future[Any]", value: Any) -> None:
-    """Answer whoever still waits: a client may have gone."""
-    if not answer.done():
-        answer.set_result(value)
-
-
-def _refuse(answer: "asyncio.Future[Any]", refused: Refusal) -> None:
-    if not answer.done():
-        answer.set_exception(refused)

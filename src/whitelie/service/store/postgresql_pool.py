@@ -75,7 +75,7 @@ class Lender:
         for connection in tuple(self._lent):
             with suppress(psycopg.Error, OSError):  # it may have come back meanwhile
                 _hang_up(connection)
-        self._pool.close()
+        self._pool.close(timeout=PAUSES[0])  # its threads may wait for a database that is away
 
     def _get(self) -> Connection:
         """Take a connection from the pool; after a failure, fail at once for a while."""
