@@ -5,7 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -213,6 +213,89 @@ async def test_a_rollback_under_load_leaves_what_the_store_has(tmp_path: Path) -
         assert sum(counts.answered for counts in totals.values()) == 120
         assert not served.store.history(learner.number, start, start + 1)
         assert await engine.report(reports(old[10:])) == ["expired"] * 20
+
+
+def span() -> tuple[int, int]:
+    return int(START // 60), int(START // 60) + 1
+
+
+async def test_a_rollback_does_not_undo_what_another_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another pauses the experiment after the rollback, and before its answer is there."""
+    clock = Clock()
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        engine, learner = await button(served)
+        await engine.decide(learner, 3)
+        clock.forward(2 * MINUTE)
+        roll_back = served.store.roll_back
+
+        def slowly(*arguments: Any) -> Any:
+            removed = roll_back(*arguments)
+            with closing(SQLiteStore(tmp_path / "x.db")) as other:
+                (saved,) = other.experiments()
+                other.change(saved, saved.definition.replace("running", "paused"))
+            return removed
+
+        monkeypatch.setattr(served.store, "roll_back", slowly)
+        await engine.roll_back(learner, *span())
+        assert learner.experiment.status == "paused"
+        assert learner.experiment.rolled_back == (span(),)
+        with pytest.raises(Refusal, match="paused"):
+            await engine.decide(learner, 1)
+        assert counted(served, learner) == {}
+
+
+async def test_a_rollback_that_is_refused_refuses_no_report(tmp_path: Path) -> None:
+    clock = Clock()
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        engine, learner = await button(served)
+        issued = await engine.decide(learner, 3)
+        clock.forward(2 * MINUTE)
+        with closing(SQLiteStore(tmp_path / "x.db")) as other:
+            other.change(learner.saved, learner.saved.definition.replace("Button", "Other"))
+        reporting = asyncio.ensure_future(engine.report(reports(issued)))
+        await asyncio.sleep(0)
+        with pytest.raises(Refusal, match="somebody else has changed it"):
+            await engine.roll_back(learner, *span())
+        assert await reporting == ["accepted"] * 3
+
+
+async def test_nobody_waits_where_definitions_have_changed_and_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        troubled = Troubled(served.store)
+
+        def fails() -> int:
+            raise Unavailable("all connections are busy")
+
+        with closing(SQLiteStore(tmp_path / "x.db")) as other:
+            monkeypatch.setattr(served.store, "generation", fails)
+            other.change(learner.saved, learner.saved.definition.replace("Button", "Other"))
+        with pytest.raises(Refusal, match="cannot be written now"):
+            await asyncio.wait_for(engine.decide(learner, 1), 5)
+        assert len(troubled.batches) == 1
+        assert not engine.writer.is_available
+        assert not learner.in_flight.any()
+
+
+async def test_what_another_changes_between_two_commits_is_heeded_by_the_second(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path / "x.db") as served:
+        engine, learner = await button(served)
+        issued = await engine.decide(learner, 2)
+        deciding = asyncio.ensure_future(engine.decide(learner, 1))
+        reporting = asyncio.ensure_future(engine.report(reports(issued)))
+        await asyncio.sleep(0)
+        with closing(SQLiteStore(tmp_path / "x.db")) as other:
+            other.change(learner.saved, learner.saved.definition.replace("running", "paused"))
+        with pytest.raises(Refusal, match="paused"):
+            await deciding
+        assert await reporting == ["accepted"] * 2
+        assert sum(counts.issued for counts in counted(served, learner).values()) == 2
 
 
 async def test_unanswered_decisions_are_missing_once_they_have_expired(tmp_path: Path) -> None:

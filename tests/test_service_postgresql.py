@@ -15,6 +15,7 @@ from cuttable import CuttableLine
 from postgres import Postgres
 from process import PATIENCE, until
 from store_contract import Opener, StoreContract, decision, issued
+from whitelie.errors import InvalidInput
 from whitelie.service.store import BLOCK, Batch, Counts, Report, Unavailable, postgresql_database
 from whitelie.service.store.migrations import steps_of
 from whitelie.service.store.postgresql import READERS, PostgresStore
@@ -243,9 +244,14 @@ def test_without_a_lock_some_are_spent_twice(
 
 def test_readers_do_not_stand_in_the_way_of_commits(address: str) -> None:
     with closing(PostgresStore(address)) as store, ExitStack() as held:
-        for _ in range(READERS - 2):  # `contents` takes two
+        for _ in range(READERS):
             held.enter_context(store.contents())
         assert list(store.commit(PAIR)) == [True]
+        assert store.generation() == 0
+        with pytest.raises(Unavailable, match="busy"):
+            store.totals(1)
+        held.close()
+        assert store.totals(1) == {0: Counts(1, 1, 1)}
 
 
 def test_commits_are_durable_whatever_the_database_says(postgres: Postgres, address: str) -> None:
@@ -303,7 +309,7 @@ def test_a_later_migration_keeps_what_is_there_and_a_broken_one_changes_nothing(
     steps[last + 1] = "CREATE TABLE more (a integer);"
     steps[last + 2] = "CREATE TABLE yet_more (a integer); oops;"
     monkeypatch.setattr(postgresql_database, "steps_of", lambda _: steps)
-    with pytest.raises(psycopg.errors.SyntaxError):
+    with pytest.raises(InvalidInput, match="oops"):
         PostgresStore(address)
     version = "SELECT version, to_regclass('whitelie.more') IS NULL FROM whitelie.state"
     assert postgres.execute(address, version) == [(last, True)]

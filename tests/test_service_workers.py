@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, Literal
 import msgspec
 import psutil  # type: ignore[import-untyped]
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from cuttable import CuttableLine
 from postgres import Postgres, free_port, lives
@@ -45,11 +47,12 @@ from service import Clock
 from whitelie.service import registry, wire
 from whitelie.service.engine import FAREWELL, Engine
 from whitelie.service.experiment import Rules
+from whitelie.service.keys import hash_of
 from whitelie.service.learner import Learner
-from whitelie.service.server import GRACE
-from whitelie.service.store import Counts
+from whitelie.service.server import GRACE, make_first_key
+from whitelie.service.store import Counts, Key
 from whitelie.service.store.postgresql import PostgresStore
-from whitelie.service.token import Seal
+from whitelie.service.token import Seal, fingerprint
 
 SEAL = Seal([SECRET.encode()])
 SCHEMA_VERSION = 1
@@ -329,6 +332,8 @@ def survive_kills_of_the_database(folder: Path, rounds: int) -> None:
                     for method, path in (("GET", "/readyz"), ("POST", decisions)):
                         check_refusals([await asked(server, method, path)])
                     assert (await asked(server, "GET", "/healthz")).status == 200
+                    metrics = (await asked(server, "GET", "/metrics")).body
+                    assert b"whitelie_store_available 0.0" in metrics
             else:
                 await asyncio.sleep(random.uniform(0.2, 2))
             await asyncio.to_thread(postgres.start)
@@ -570,12 +575,62 @@ def test_ten_servers_start_at_once_on_an_empty_database(home: Home, postgres: Po
     assert '"level":"error"' not in home.said
 
 
+def test_of_servers_that_start_at_once_one_makes_the_first_key(home: Home, tmp_path: Path) -> None:
+    file = tmp_path / "admin-key"
+    with ExitStack() as stack, ThreadPoolExecutor(6) as threads:
+        stores = [stack.enter_context(closing(home.store())) for _ in range(6)]
+        list(threads.map(lambda store: make_first_key(store, file), stores))
+        (key,) = stores[0].keys()
+        assert key == Key("first", "admin", hash_of(file.read_text().strip()))
+
+
+def test_a_worker_that_may_not_come_back_leaves_its_visitors_to_the_others(home: Home) -> None:
+    """Its secret has been replaced meanwhile, by servers that know both."""
+    server = home.server("--workers", "2").ready()
+    with closing(home.store()) as store:
+        store.claim([b"the fingerprint of a new secret", fingerprint(SECRET.encode())])
+    children(server)[0].kill()
+    until(lambda: "worker_refused" in home.said)
+    assert [server.ask("GET", "/healthz").status for _ in range(20)] == [200] * 20
+    assert server.stop() == 0
+
+
+def test_a_signal_while_workers_die_ends_the_supervisor_in_order(home: Home) -> None:
+    server = home.server("--workers", "4").ready()
+    family = until(lambda: children(server) if len(children(server)) == 4 else None)
+    for each in family[:3]:
+        each.kill()
+    assert server.stop() == 0
+    until(lambda: not any(map(lives, family)))
+
+
 @pytest.mark.parametrize("rest", ["hush-hush@[db/decide", "hush%hush@db/decide"])
 def test_a_malformed_address_is_refused_without_its_password(rest: str) -> None:
     line = refusal(f"postgresql://shop:{rest}")
     assert line.startswith("store=")
     assert "postgresql://USER:PASSWORD@HOST:PORT/DATABASE" in line
     assert "hush" not in line
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "host=localhost password=hush-hush",
+        "postgresql://shop:hush/hush@localhost/decide",
+        "postgresql://shop:hush@hush@localhost/decide",
+        f"postgresql://shop:hush-hush@{HOST}:1/decide?connect_timeout=abc",
+        "mysql://shop:hush-hush@localhost/decide",
+    ],
+)
+def test_whatever_is_wrong_with_an_address_its_password_is_not_shown(address: str) -> None:
+    assert "hush" not in refusal(address)
+
+
+def test_a_database_that_may_only_be_read_is_refused(home: Home, postgres: Postgres) -> None:
+    home.store().close()
+    name = conninfo_to_dict(home.address)["dbname"]
+    postgres.execute(home.address, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    assert "read-only" in refusal(home.address)
 
 
 def test_an_unknown_host_is_refused() -> None:

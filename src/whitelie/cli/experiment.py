@@ -145,8 +145,8 @@ def _set_status(store: str, id: str, status: "wire.Status") -> None:
 def open_store(address: str) -> "Store":
     """Return the store that a command works on."""
     with service_extra():
-        from whitelie.service.store.address import open_existing  # noqa: PLC0415
-    return open_existing(address)
+        from whitelie.service.store import address as stores  # noqa: PLC0415
+    return stores.open_store(address, must_exist=True)
 
 
 def _find(store: "Store", id: str) -> "Saved":

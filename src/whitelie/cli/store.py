@@ -28,8 +28,8 @@ def copy_all(source: Address, target: Address) -> None:
     Stop the servers of both first. The secret that seals tokens is in no store: carry it yourself.
     """
     with service_extra():
-        from whitelie.service.store.address import open_existing, open_store  # noqa: PLC0415
+        from whitelie.service.store.address import open_store  # noqa: PLC0415
         from whitelie.service.store.copy import copy  # noqa: PLC0415
-    with closing(open_existing(source)) as opened, closing(open_store(target)) as empty:
-        copied = copy(opened, empty)
+    with closing(open_store(source, must_exist=True)) as full, closing(open_store(target)) as empty:
+        copied = copy(full, empty)
     typer.echo("copied " + ", ".join(f"{rows:,} {table}" for table, rows in copied.items()))

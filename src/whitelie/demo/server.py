@@ -37,7 +37,7 @@ def run(port: int, pace: float, *, opens_browser: bool) -> None:
     """Serve the demonstration until a signal to end, and leave nothing behind."""
     end_quietly()
     signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-    with listen(HOST, port)[0] as listening, TemporaryDirectory(prefix="whitelie-demo-") as folder:
+    with listen(HOST, port) as listening, TemporaryDirectory(prefix="whitelie-demo-") as folder:
         port = listening.getsockname()[1]
         store = SQLiteStore(Path(folder) / "demo.db")
         store.claim()

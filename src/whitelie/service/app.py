@@ -24,6 +24,9 @@ from whitelie.service.refusal import FAULT, Refusal, unavailable
 from whitelie.service.store import Unavailable
 from whitelie.service.upkeep import keep_up
 
+LONGEST = 10.0
+"""Seconds that reading may take."""
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -65,9 +68,10 @@ def _endpoint(service: Service, operations: dict[str, Operation]) -> Endpoint:
         _check_key(service, operation, request)
         body = await _body(operation, request)
         try:
-            await _catch_up(service, request)
-            answer = await HANDLERS[operation.name](Call(service, request, body))
-        except Unavailable:
+            async with asyncio.timeout(LONGEST if method == "GET" else None):
+                await _catch_up(service, request)
+                answer = await HANDLERS[operation.name](Call(service, request, body))
+        except (Unavailable, TimeoutError):
             raise unavailable() from None
         if isinstance(answer, Response):
             response = answer

@@ -24,10 +24,13 @@ from whitelie.service.store import Batch, Counts, Place, Report, Stale, Store, U
 from whitelie.service.tally import Tally
 from whitelie.service.token import Decision, Seal
 from whitelie.service.wire import Outcome
-from whitelie.service.writer import STUCK, Answer, Writer
+from whitelie.service.writer import SILENT, STUCK, Answer, Writer
 
 GATHER = 0.002
 """Seconds for which requests gather before they are committed."""
+
+SOME = 50
+"""Experiments whose counts are read between two commits."""
 
 FAREWELL = 2.0
 """Seconds that the last commits have when the service ends."""
@@ -139,8 +142,7 @@ class Engine:
         if report is None or not self.roster.knows(decision := report.decision):
             return "invalid"
         learner = self.roster.numbered(decision.experiment)
-        if learner is None or learner.is_leaving:
-            return "invalid"
+        assert learner is not None
         if minute > decision.expiry or learner.is_rolled_back(decision.minute):
             return "expired"
         return "accepted"
@@ -161,7 +163,6 @@ class Engine:
         try:
             self._judge(going)
             self._choose_for_all(going)
-            going.in_flight = dict(going.batch.issued)
             if not (going.batch.issued or going.batch.reports):
                 self._answer(going, [])
                 return
@@ -236,7 +237,11 @@ class Engine:
     async def _look_again(self, going: Round) -> None:
         """Send requests again once what was changed meanwhile is known."""
         try:
-            await self.roster.refresh_if_possible()
+            async with asyncio.timeout(STUCK):
+                await self.roster.refresh()
+        except (Unavailable, TimeoutError) as error:
+            self.writer.miss(str(error) or SILENT)
+            going.gathered.refuse(unavailable())
         except Exception as error:  # nobody may be left waiting
             failure(error)
             going.gathered.refuse(FAULT)
@@ -282,8 +287,10 @@ class Engine:
 
     def _land(self, going: Round) -> None:
         """Take note that decisions are no longer in flight."""
-        in_flight, going.in_flight = going.in_flight, {}
-        for place, count in in_flight.items():
+        if going.has_landed:
+            return
+        going.has_landed = True
+        for place, count in going.batch.issued.items():
             if learner := self.roster.numbered(place.experiment):
                 learner.in_flight[place.arm] -= count
 
@@ -312,46 +319,44 @@ class Engine:
             raise unavailable() from None
 
     async def delete(self, learner: Learner) -> None:
-        """Delete an experiment; nothing is asked of it or counted meanwhile."""
-        learner.is_leaving = True
-        try:
-            await self.write(self.store.delete, learner.number)
-        except BaseException:
-            learner.is_leaving = False
-            raise
+        """Delete an experiment; what was asked of it meanwhile is refused."""
+        await self.write(self.store.delete, learner.number)
         await self.roster.refresh_if_possible()
 
     async def roll_back(self, learner: Learner, start: int, stop: int) -> Totals:
         """Remove the counts of a span of minutes; its tokens are refused from now on."""
         changed = learner.experiment.rolled_back_too(start, stop)
         work = registry.roll_back, self.store, learner.saved, changed, (start, stop)
-        learner.leaving_span = start, stop
-        try:
-            saved, removed = await self.write(*work)
-            await self.roster.take(saved)
-            with suppress(Unavailable):  # then upkeep does it later
+        _, removed = await self.write(*work)
+        with suppress(Unavailable):  # then upkeep does it later
+            await self.roster.refresh()
+            if learner.must_restart:
                 await self.restart(learner)
-        finally:
-            learner.leaving_span = 0, 0
         return removed
 
     async def recount(self, learners: Sequence[Learner]) -> float:
         """Take the counts of all servers from the store; return how many seconds that took.
 
         The writer reads them, so that they have all that was committed here before, and what comes
-        after is added to them.
+        after is added to them. Commits may come between some and others.
         """
-        numbers = [learner.number for learner in learners]
+        taken = 0.0
+        for start in range(0, len(learners), SOME):
+            some = learners[start : start + SOME]
+            try:
+                async with asyncio.timeout(STUCK):
+                    found, seconds = await self.writer.begin_reading(self._totals, some)
+            except TimeoutError:
+                raise Unavailable(SILENT) from None
+            taken += seconds
+            for learner, totals in zip(some, found, strict=True):
+                learner.count(totals, self.minute)
+        return taken
 
-        def read() -> tuple[list[Totals], float]:
-            started = time.perf_counter()
-            totals = [self.store.totals(number) for number in numbers]
-            return totals, time.perf_counter() - started
-
-        found, seconds = await self.writer.begin_reading(read)
-        for learner, totals in zip(learners, found, strict=True):
-            learner.count(totals, self.minute)
-        return seconds
+    def _totals(self, learners: Sequence[Learner]) -> tuple[list[Totals], float]:
+        started = time.perf_counter()
+        totals = [self.store.totals(learner.number) for learner in learners]
+        return totals, time.perf_counter() - started
 
     async def restart(self, learner: Learner) -> None:
         """Take all counts from the store anew after a span has been rolled back."""

@@ -24,9 +24,8 @@ class Learner:
     """Chooses arms of one experiment; committed counts are added to it.
 
     `closed_issued` and `closed_answered` are of decisions that have expired; decisions that are
-    chosen but not yet committed are in flight. While it is being deleted it `is_leaving`, and
-    while a span is being rolled back that is its `leaving_span`; afterwards it `must_restart` from
-    what the store has. `is_asked` says that it has chosen since it last took the counts of all
+    chosen but not yet committed are in flight. When a span has been rolled back it `must_restart`
+    from what the store has. `is_asked` says that it has chosen since it last took the counts of all
     servers, at the moment `counted`. `last_report` is the minute of the latest report, if one came
     while this learner was at work.
     """
@@ -46,8 +45,6 @@ class Learner:
         self._key = np.uint64(secrets.randbits(64))
         self._decisions = 0
         self.last_report: int | None = None
-        self.is_leaving = False
-        self.leaving_span = 0, 0
         self.must_restart = False
         self.is_asked = False
         self.restarts = 0
@@ -134,8 +131,7 @@ class Learner:
 
     def is_rolled_back(self, minute: int) -> bool:
         """Whether decisions of this minute no longer count."""
-        spans = (*self.experiment.rolled_back, self.leaving_span)
-        return any(start <= minute < stop for start, stop in spans)
+        return any(start <= minute < stop for start, stop in self.experiment.rolled_back)
 
     def minute_of_issue(self, now: int) -> int:
         """Return the minute of decisions that are issued now: the first that still counts.

@@ -33,7 +33,7 @@ class Roster:
     def find(self, slug: str) -> Learner:
         """Return the experiment of this id, or refuse the request."""
         learner = self._by_slug.get(slug)
-        if learner is None or learner.is_leaving:
+        if learner is None:
             raise _unknown()
         return learner
 
@@ -50,7 +50,7 @@ class Roster:
 
     def check(self, learner: Learner) -> None:
         """Refuse what is asked of an experiment that is gone."""
-        if learner not in self or learner.is_leaving:
+        if learner not in self:
             raise _unknown()
 
     def knows(self, decision: Decision) -> bool:
@@ -91,11 +91,6 @@ class Roster:
                 if self._by_slug[learner.slug] is learner:  # or there is a new one of this id
                     del self._by_slug[learner.slug]
         self.generation = generation
-
-    async def take(self, saved: Saved) -> None:
-        """Take a definition that has just been saved, after whatever is being read now."""
-        async with self._refreshing:
-            await self._take(saved)
 
     async def refresh_if_possible(self) -> None:
         """Read anew now what was changed; if the store fails meanwhile, upkeep does so later."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from whitelie.service.learner import Learner
 from whitelie.service.refusal import Refusal
-from whitelie.service.store import Batch, Place, Report
+from whitelie.service.store import Batch, Report
 from whitelie.service.wire import Outcome
 
 Issued = list[tuple[int, str]]
@@ -63,7 +63,7 @@ class Round:
     gathered: Gathered
     decided: list[tuple["asyncio.Future[Issued]", Issued]] = field(default_factory=list)
     judged: list[list[Outcome]] = field(default_factory=list)
-    in_flight: dict[Place, int] = field(default_factory=dict)
+    has_landed: bool = False
     started: float = field(default_factory=time.perf_counter)
     watch: asyncio.TimerHandle | None = None
 

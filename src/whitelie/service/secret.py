@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkstemp
 
 from whitelie.errors import InvalidInput
 
@@ -66,12 +67,11 @@ def rotate(file: Path) -> None:
 
 def write_private(file: Path, text: str) -> None:
     """Write a file that only its owner can read, whole or not at all; its owner stays."""
-    beside = file.with_name(f"{file.name}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor, beside = mkstemp(prefix=f"{file.name}.", dir=file.parent)  # for its owner only
     with os.fdopen(descriptor, "w", encoding="ascii") as written:
         if file.exists() and file.stat().st_uid != os.geteuid():
             os.fchown(descriptor, file.stat().st_uid, file.stat().st_gid)
         written.write(text)
         written.flush()
         os.fsync(descriptor)
-    beside.replace(file)
+    Path(beside).replace(file)

@@ -6,7 +6,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from socket import AF_INET, AF_INET6, create_server, socket
+from socket import AF_INET, AF_INET6, SO_REUSEADDR, SO_REUSEPORT, SOL_SOCKET, create_server, socket
 from typing import Any
 
 import msgspec
@@ -83,33 +83,30 @@ def run(address: str, settings: Settings) -> None:
     if settings.workers > 1 and not is_postgresql(address):
         reason = "one process serves a SQLite file: give one worker, or a postgresql:// store"
         raise InvalidInput("workers", settings.workers, reason)
-    listening = listen(settings.host, settings.port, settings.workers)
+    port = listen(settings.host, settings.port, is_shared=settings.workers > 1)
     store = open_store(address)
     secrets = secrets_for(None if is_postgresql(address) else sqlite_path(address))
     store.claim([fingerprint(secret) for secret in secrets()])
     log.start()
-    _make_first_key(store, _key_file(address))
+    make_first_key(store, _key_file(address))
     warm_up()
     sys.setswitchinterval(SWITCH)
     gc.freeze()
     gc.set_threshold(*RARELY)
     tally = Tally(settings.workers)
     if settings.workers == 1:
-        serve(Engine(store, secrets, tally=tally), settings, listening[0])
+        serve(Engine(store, secrets, tally=tally), settings, port)
         return
     store.close()  # every worker has connections of its own
 
     def work(place: int) -> None:
         tally.place = place
-        mine = listening.pop(place)
-        hang_up()
-        serve(Engine(open_store(address), secrets, tally=tally), settings, mine)
+        mine = open_store(address)
+        mine.claim([fingerprint(secret) for secret in secrets()])
+        engine = Engine(mine, secrets, tally=tally)
+        serve(engine, settings, listen(settings.host, port.getsockname()[1], is_shared=True))
 
-    def hang_up() -> None:
-        for each in listening:
-            each.close()
-
-    Supervisor(work, settings.workers, hang_up).run()
+    Supervisor(work, settings.workers).run()
 
 
 def serve(engine: Engine, settings: Settings, listening: socket) -> None:
@@ -117,6 +114,7 @@ def serve(engine: Engine, settings: Settings, listening: socket) -> None:
     service = Service(engine, Rules(settings.most_epsilon), Limits(settings.per_address))
     config = configuration(
         build(service),
+        backlog=BACKLOG,
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=GRACE,
     )
@@ -145,24 +143,23 @@ def end_quietly() -> None:
         signal.signal(each, lambda *_: sys.exit(0))
 
 
-def listen(host: str, port: int, workers: int = 1) -> list[socket]:
-    """Return a socket that listens for each worker, all on one port, or say why it cannot.
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket:
+    """Return a socket that is bound to a port, or say why it cannot.
 
-    The kernel shares connections out among them. They live as long as the process that asks for
-    them, so that connections to a worker that is started anew wait for it.
+    Several processes may share a port: the kernel shares connections out among those that listen.
     """
     family = AF_INET6 if ":" in host else AF_INET
-    sockets: list[socket] = []
     try:
-        for _ in range(workers):
-            port = sockets[0].getsockname()[1] if sockets else port
-            sockets.append(
-                create_server((host, port), family=family, backlog=BACKLOG, reuse_port=workers > 1)
-            )
+        if not is_shared:
+            return create_server((host, port), family=family, backlog=BACKLOG)
+        bound = socket(family)
+        for option in (SO_REUSEADDR, SO_REUSEPORT):
+            bound.setsockopt(SOL_SOCKET, option, 1)
+        bound.bind((host, port))
     except OSError as error:
         reason = f"cannot listen on {host}:{port}: {error.strerror}; give another --host or --port"
         raise WhitelieError(reason) from None
-    return sockets
+    return bound
 
 
 def warm_up() -> None:
@@ -184,7 +181,7 @@ def _key_file(address: str) -> Path:
     return path.with_name(f"{path.name}.admin-key")
 
 
-def _make_first_key(store: Store, file: Path) -> None:
+def make_first_key(store: Store, file: Path) -> None:
     """Keep the operator's admin key, or make one if there is none and hand it over once."""
     given, known = os.environ.get("WHITELIE_ADMIN_KEY"), store.keys()
     if given is not None:
@@ -196,13 +193,23 @@ def _make_first_key(store: Store, file: Path) -> None:
             store.save_key(key)
     elif not any(key.role == "admin" for key in known):
         text = new_key("admin")
-        if sys.stdout.isatty():
+        mine = Key("first", "admin", hash_of(text))
+        store.save_key(mine)
+        admins = [key for key in list(store.keys()) if key.role == "admin"]
+        if admins[0] != mine:  # another server was faster
+            store.delete_key(mine.hash)
+        elif sys.stdout.isatty():
             print(f"Admin key, shown this once: {text}")
         else:
-            try:
-                write_private(file, f"{text}\n")
-            except OSError as error:
-                reason = f"one cannot be written to {file} ({error.strerror}): set this variable"
-                raise InvalidInput("WHITELIE_ADMIN_KEY", None, reason) from None
-            log.event("admin_key_written", file=str(file))
-        store.save_key(Key("first", "admin", hash_of(text)))
+            _leave(text, file, store, mine)
+
+
+def _leave(text: str, file: Path, store: Store, key: Key) -> None:
+    """Write a key to a file, or forget it."""
+    try:
+        write_private(file, f"{text}\n")
+    except OSError as error:
+        store.delete_key(key.hash)
+        reason = f"one cannot be written to {file} ({error.strerror}): set this variable"
+        raise InvalidInput("WHITELIE_ADMIN_KEY", None, reason) from None
+    log.event("admin_key_written", file=str(file))

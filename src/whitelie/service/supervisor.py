@@ -6,6 +6,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
@@ -18,62 +20,79 @@ PAUSES = 0.1, 5.0
 STEADY = 10.0
 """Seconds after which a process is taken to work well."""
 
+TICK = 0.05
+"""Seconds between two looks at the processes."""
+
+ENDS = signal.SIGINT, signal.SIGTERM
+
 _PARENT_DEATH = 1  # PR_SET_PDEATHSIG of Linux
 
 
+@dataclass
+class Worker:
+    """A process and its place: when it was started, or is to be, and the pause before the next."""
+
+    place: int
+    pid: int | None = None
+    since: float = 0.0
+    pause: float = PAUSES[0]
+
+
 class Supervisor:
-    """Runs `work` in processes, each of which knows its place, and starts those anew that die.
+    """Runs `work` in processes, each of which knows its place, and starts those anew that die."""
 
-    `release` gives up what is held for processes to come, once there will be none.
-    """
-
-    def __init__(
-        self, work: Callable[[int], None], workers: int, release: Callable[[], None]
-    ) -> None:
+    def __init__(self, work: Callable[[int], None], workers: int) -> None:
         self._work = work
-        self._workers = workers
-        self._release = release
-        self._places: dict[int, int] = {}
+        self._workers = [Worker(place) for place in range(workers)]
         self._is_ending = False
 
     def run(self) -> None:
         """Return when all processes have ended after a signal."""
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in ENDS:
             signal.signal(each, self._end)
-        for place in range(self._workers):
-            self._start(place)
-        pause, started = PAUSES[0], time.monotonic()
-        while self._places:
-            pid, status = os.wait()
-            if pid not in self._places:  # an orphan of others, which the first process adopts
-                continue
-            place = self._places.pop(pid)
-            if self._is_ending:
-                continue
-            event("worker_ended", worker=place, code=os.waitstatus_to_exitcode(status))
-            if time.monotonic() - started > STEADY:
-                pause = PAUSES[0]
-            time.sleep(pause)
-            pause, started = min(2 * pause, PAUSES[1]), time.monotonic()
-            self._start(place)
+        while not self._is_ending or any(worker.pid for worker in self._workers):
+            self._reap()
+            for worker in self._workers:
+                if worker.pid is None and time.monotonic() >= worker.since:
+                    self._start(worker)
+            time.sleep(TICK)
 
-    def _start(self, place: int) -> None:
-        ends = {signal.SIGINT, signal.SIGTERM}
-        signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # until it is known whom to tell
+    def _reap(self) -> None:
+        """Take note of processes that have ended; the first process of a machine adopts others."""
+        with suppress(ChildProcessError):  # there is none
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                for worker in self._workers:
+                    if worker.pid == ended[0]:
+                        self._note_end(worker, os.waitstatus_to_exitcode(ended[1]))
+
+    def _note_end(self, worker: Worker, code: int) -> None:
+        now = time.monotonic()
+        if now - worker.since > STEADY:
+            worker.pause = PAUSES[0]
+        worker.pid, worker.since = None, now + worker.pause
+        worker.pause = min(2 * worker.pause, PAUSES[1])
+        if not self._is_ending:
+            event("worker_ended", worker=worker.place, code=code)
+
+    def _start(self, worker: Worker) -> None:
+        parent = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # until it is known whom to tell
         try:
             if self._is_ending:
                 return
-            parent = os.getpid()
-            if pid := os.fork():
-                self._places[pid] = place
-            else:
+            worker.since = time.monotonic()
+            worker.pid = os.fork() or None
+            if worker.pid is None:
                 os.setpgid(0, 0)  # what a terminal interrupts is the parent, which tells us
-                for each in ends:
+                for each in ENDS:
                     signal.signal(each, lambda *_: sys.exit(0))
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
-                self._become(place, parent)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+                self._become(worker.place, parent)
+        except OSError as error:  # too many processes: later, perhaps
+            failure(error)
+            worker.since = time.monotonic() + PAUSES[1]
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
 
     def _become(self, place: int, parent: int) -> NoReturn:
         """Do the work in this process, and end with it, or when its parent does."""
@@ -98,6 +117,7 @@ class Supervisor:
         """Tell all processes to end; a second signal does not wait for them."""
         how = signal.SIGKILL if self._is_ending else signal.SIGTERM
         self._is_ending = True
-        self._release()
-        for pid in self._places:
-            os.kill(pid, how)
+        for worker in self._workers:
+            if worker.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(worker.pid, how)

@@ -12,7 +12,7 @@ from whitelie.service.log import failure
 from whitelie.service.moment import DAY, HOUR
 from whitelie.service.refusal import Refusal
 from whitelie.service.store import Unavailable
-from whitelie.service.writer import STUCK
+from whitelie.service.writer import SILENT, STUCK
 
 TICK = 0.25
 """Seconds between two looks at what others have changed."""
@@ -45,7 +45,7 @@ async def _repeat(engine: Engine, work: Callable[[], Awaitable[float]]) -> None:
         except Refusal:
             pass  # the writer has logged it
         except (Unavailable, TimeoutError) as error:
-            engine.writer.miss(str(error) or "the store does not answer")
+            engine.writer.miss(str(error) or SILENT)
         except Exception as error:
             if repr(error) != said:
                 failure(error)

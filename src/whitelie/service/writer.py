@@ -12,6 +12,8 @@ from whitelie.service.store import Stale, Store, Unavailable
 STUCK = 2.0
 """Seconds after which work that has not ended means that the store does not work."""
 
+SILENT = f"it has not answered for {STUCK:.0f} seconds"
+
 Answer = TypeVar("Answer")
 
 
@@ -39,7 +41,7 @@ class Writer:
         """Let the thread read, in the same order: this does not tell whether it could write."""
         loop = asyncio.get_running_loop()
         begun = loop.run_in_executor(self._thread, work, *arguments)
-        watch = loop.call_later(STUCK, self.miss, f"it has not answered for {STUCK:.0f} seconds")
+        watch = loop.call_later(STUCK, self.miss, SILENT)
         begun.add_done_callback(lambda _: watch.cancel())
         begun.add_done_callback(self._notice_trouble)
         return begun

@@ -9,23 +9,19 @@ SQLITE = "sqlite:///"
 POSTGRESQL = "postgresql://", "postgres://"
 
 
-def open_store(address: str) -> Store:
-    """Return the store at an address; a SQLite file is made if it is not there."""
+def open_store(address: str, *, must_exist: bool = False) -> Store:
+    """Return the store at an address, which is made if it is not there, unless it must be."""
     if is_postgresql(address):
         from whitelie.service.store.postgresql import PostgresStore  # noqa: PLC0415
 
-        return PostgresStore(address)
+        return PostgresStore(address, must_exist=must_exist)
     from whitelie.service.store.sqlite import SQLiteStore  # noqa: PLC0415
 
-    return SQLiteStore(sqlite_path(address))
-
-
-def open_existing(address: str) -> Store:
-    """Return the store at an address, which must be there."""
-    if not is_postgresql(address) and not sqlite_path(address).exists():
+    path = sqlite_path(address)
+    if must_exist and not path.exists():
         reason = "there is no such file; `whitelie serve` makes it, or give another --store"
         raise InvalidInput("store", address, reason)
-    return open_store(address)
+    return SQLiteStore(path)
 
 
 def is_postgresql(address: str) -> bool:
@@ -41,7 +37,7 @@ def sqlite_path(address: str) -> Path:
     """
     path = Path(address.removeprefix(SQLITE))
     if not address.startswith(SQLITE) or not path.name:
-        hidden = address if "@" not in address else "(not shown)"
+        hidden = address if address.startswith("sqlite:") else "(not shown)"
         reason = "give an address such as sqlite:///whitelie.db or postgresql://USER@HOST/DATABASE"
         raise InvalidInput("store", hidden, reason)
     if not path.parent.is_dir():

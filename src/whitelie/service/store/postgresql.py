@@ -39,8 +39,8 @@ from whitelie.service.store.postgresql_database import (
 from whitelie.service.store.postgresql_pool import COLLISIONS, Lender, Lost
 from whitelie.service.store.spent import FREE, Change, SpentBits
 
-READERS = 3
-"""Connections of one process that read at most; another one writes."""
+READERS = 2
+"""Connections of a process that read counts, at most; one more reads definitions, one writes."""
 
 ATTEMPTS = 5
 """How often a commit is sent that collides with others or loses its connection."""
@@ -123,15 +123,16 @@ class PostgresStore:
 
     is_shared = True
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, must_exist: bool = False) -> None:
         self._address = address
         self._spent = SpentBits(lambda _: FREE)
         self._epoch: int | None = None
         self._writes = 0
-        prepare(address)
+        prepare(address, must_exist=must_exist)
         self._name = f"whitelie {secrets.token_hex(4)}"
         known = {**parameters(address), "application_name": self._name}
-        self._writer, self._readers = Lender(known, 1), Lender(known, READERS)
+        self._writer, self._definer = Lender(known, 1), Lender(known, 1)
+        self._readers = Lender(known, READERS)
 
     def claim(self, fingerprints: Sequence[bytes] = ()) -> None:
         """Become one of the servers, or refuse if the others' secret is not among ours."""
@@ -250,12 +251,8 @@ class PostgresStore:
 
     def experiments(self) -> Sequence[Saved]:
         """Return all experiments, in the order of their numbers."""
-        query = "SELECT number, slug, definition FROM experiments ORDER BY number"
-        with self._readers.lent() as connection:
-            return [
-                Saved(number, slug, definition.decode())
-                for number, slug, definition in connection.execute(query)
-            ]
+        with self._definer.lent() as connection:
+            return _experiments(connection)
 
     def save_key(self, key: Key) -> None:
         """Keep a key, in place of the one of the same hash."""
@@ -269,15 +266,12 @@ class PostgresStore:
 
     def keys(self) -> Sequence[Key]:
         """Return all keys, in the order in which they were first kept."""
-        with self._readers.lent() as connection:
-            return [
-                Key(name, role, hash, tuple(json.loads(origins)), per_minute, expiry)
-                for name, role, hash, origins, per_minute, expiry in connection.execute(_KEYS)
-            ]
+        with self._definer.lent() as connection:
+            return _keys(connection)
 
     def generation(self) -> int:
         """Return a number that differs after any change of experiments or keys."""
-        with self._readers.lent() as connection:
+        with self._definer.lent() as connection:
             return int(_only(connection.execute("SELECT generation FROM state"))[0])
 
     def probe(self) -> None:
@@ -309,8 +303,8 @@ class PostgresStore:
             yield Contents(
                 epochs=[number for (number,) in epochs],
                 last_experiment=_only(last)[0],
-                experiments=self.experiments(),
-                keys=self.keys(),
+                experiments=_experiments(connection),
+                keys=_keys(connection),
                 counts=_streamed(connection, "SELECT * FROM counts"),
                 spent=(
                     Block(epoch, block, expiry, _bytes(bits))
@@ -347,8 +341,8 @@ class PostgresStore:
 
     def close(self) -> None:
         """Give up the store; whoever waits for it in another thread is told `Unavailable`."""
-        self._writer.close()
-        self._readers.close()
+        for lender in (self._writer, self._definer, self._readers):
+            lender.close()
 
     def _write(self, change: Change, generation: int | None) -> list[Block]:
         """Write a change; or write nothing, and return blocks with bits that others have spent."""
@@ -407,6 +401,21 @@ class PostgresStore:
 def _changed(connection: Connection, saved: Saved, definition: str) -> bool:
     known = saved.number, saved.slug, saved.definition.encode()
     return connection.execute(_CHANGE, (definition.encode(), *known)).rowcount > 0
+
+
+def _experiments(connection: Connection) -> list[Saved]:
+    query = "SELECT number, slug, definition FROM experiments ORDER BY number"
+    return [
+        Saved(number, slug, definition.decode())
+        for number, slug, definition in connection.execute(query)
+    ]
+
+
+def _keys(connection: Connection) -> list[Key]:
+    return [
+        Key(name, role, hash, tuple(json.loads(origins)), per_minute, expiry)
+        for name, role, hash, origins, per_minute, expiry in connection.execute(_KEYS)
+    ]
 
 
 def _save_key(connection: Connection, key: Key) -> None:

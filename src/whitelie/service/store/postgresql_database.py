@@ -72,12 +72,15 @@ def shown(address: str) -> str:
     return f"postgresql://{user}{host}{port}/{known.get('dbname', '')}"
 
 
-def prepare(address: str) -> None:
+def prepare(address: str, *, must_exist: bool = False) -> None:
     """Bring the schema up to date, or say why this database cannot be used."""
     with _refused(address), psycopg.connect(**parameters(address)) as connection:
         if connection.info.server_version < OLDEST * 10_000:
             reason = f"this is PostgreSQL {connection.info.server_version // 10_000}"
             raise InvalidInput("store", shown(address), f"{reason}: {OLDEST} or newer is needed")
+        if must_exist and not _version(connection, address):
+            reason = "there is no store in this database; `whitelie serve` makes it"
+            raise InvalidInput("store", shown(address), f"{reason}, or give another --store")
         _migrate(connection, address)
         connection.execute("UPDATE state SET probes = probes + 1")  # may this role write?
 
@@ -120,8 +123,8 @@ def _refused(address: str) -> Iterator[None]:
     except errors.InsufficientPrivilege as error:
         reason = f"{one_line(error)}; let the role own the schema {SCHEMA}, or create schemas"
         raise InvalidInput("store", shown(address), reason) from None
-    except psycopg.OperationalError as error:
-        reason = f"{one_line(error)}; check the address, and that the database is up"
+    except psycopg.Error as error:
+        reason = f"{one_line(error)}; check the address, and that the database can be written"
         raise InvalidInput("store", shown(address), reason) from None
 
 

@@ -44,6 +44,7 @@ class Lender:
             reconnect_timeout=WAIT,
             open=True,
         )
+        self._most = most
         self._lent: set[Connection] = set()
         self._closing = threading.Event()
         self._pause, self._closed_until = PAUSES[0], 0.0
@@ -54,6 +55,8 @@ class Lender:
         connection = self._get()
         self._lent.add(connection)
         try:
+            if self._closing.is_set():  # and whoever closes may not have seen this one
+                raise Unavailable("the store is closed")
             yield connection
         except psycopg.Error as error:
             if connection.closed:
@@ -83,6 +86,8 @@ class Lender:
             try:
                 connection = self._pool.getconn()
             except (PoolTimeout, PoolClosed):
+                if len(self._lent) == self._most:
+                    raise Unavailable("all connections to the database are busy") from None
                 self._closed_until = time.monotonic() + self._pause
                 self._pause = min(2 * self._pause, PAUSES[1])
             else:

@@ -220,9 +220,8 @@ class SQLiteStore:
 
     def experiments(self) -> Sequence[Saved]:
         """Return all experiments, in the order of their numbers."""
-        query = "SELECT json_group_array(json_array(number, slug, definition)) FROM experiments"
         with self._reading() as connection:
-            return sorted(Saved(*row) for row in _rows(connection, query))
+            return _experiments(connection)
 
     def save_key(self, key: Key) -> None:
         """Keep a key, in place of the one of the same hash."""
@@ -237,11 +236,7 @@ class SQLiteStore:
     def keys(self) -> Sequence[Key]:
         """Return all keys, in the order in which they were first kept."""
         with self._reading() as connection:
-            rows = sorted(_rows(connection, _KEYS))
-        return [
-            Key(name, role, bytes.fromhex(hash), tuple(origins), per_minute, expiry)
-            for _, name, role, hash, origins, per_minute, expiry in rows
-        ]
+            return _keys(connection)
 
     def generation(self) -> int:
         """Return a number that differs after any change of experiments or keys."""
@@ -272,8 +267,8 @@ class SQLiteStore:
             yield Contents(
                 epochs=[number for (number,) in connection.execute("SELECT number FROM epochs")],
                 last_experiment=_number(*connection.execute(_LAST_EXPERIMENT).fetchone()),
-                experiments=self.experiments(),
-                keys=self.keys(),
+                experiments=_experiments(connection),
+                keys=_keys(connection),
                 counts=counts,
                 spent=(Block(*row) for row in connection.execute("SELECT * FROM spent")),
             )
@@ -375,6 +370,18 @@ def _totals(
 ) -> Mapping[int, Counts]:
     rows = _rows(connection, _TOTALS, (experiment, start, stop))
     return {arm: Counts(*counts) for arm, *counts in rows}
+
+
+def _experiments(connection: sqlite3.Connection) -> list[Saved]:
+    query = "SELECT json_group_array(json_array(number, slug, definition)) FROM experiments"
+    return sorted(Saved(*row) for row in _rows(connection, query))
+
+
+def _keys(connection: sqlite3.Connection) -> list[Key]:
+    return [
+        Key(name, role, bytes.fromhex(hash), tuple(origins), per_minute, expiry)
+        for _, name, role, hash, origins, per_minute, expiry in sorted(_rows(connection, _KEYS))
+    ]
 
 
 def _rows(

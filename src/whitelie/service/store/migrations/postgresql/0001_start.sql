@@ -70,7 +70,7 @@ CREATE INDEX spent_expiry ON spent (expiry);
 CREATE FUNCTION definitions_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(2003331444, 1);
-    UPDATE state SET generation = generation + 1;
+    UPDATE whitelie.state SET generation = generation + 1;
     RETURN NULL;
 END $$;
 CREATE TRIGGER experiments_change BEFORE INSERT OR UPDATE OR DELETE ON experiments
