@@ -153,7 +153,7 @@ class Bench:
                     key=KEY,
                     seconds=max(1.0, 10 * self.share),
                     count=form["count"],
-                    connections=form["connections"] // number,
+                    connections=form["connections"],
                 )
                 for server in servers
             ]
@@ -320,8 +320,8 @@ def page(bench: Bench, one: Sequence[float], two: Sequence[float]) -> str:
             f"commit {git('rev-parse', '--short', 'HEAD')}{changed}.",
             "A pair is a decision and its feedback, each answered after its commit (fsync and "
             "synchronous_commit on); 10 arms. Every worker is a process on a port of its own, with "
-            "a load of its own; two workers share the connections that one has (128, or 32 in "
-            f"batches). Where a run says so, every worker may use {QUOTA} of a core.",
+            "a load of its own over 128 connections, or 32 in batches. Where a run says so, every "
+            f"worker may use {QUOTA} of a core.",
             "\n".join(table),
             "## Runs",
             "\n".join(lines),

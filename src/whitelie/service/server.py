@@ -86,7 +86,12 @@ def run(address: str, settings: Settings) -> None:
     port = listen(settings.host, settings.port, is_shared=settings.workers > 1)
     store = open_store(address)
     secrets = secrets_for(None if is_postgresql(address) else sqlite_path(address))
-    store.claim([fingerprint(secret) for secret in secrets()])
+
+    def claimed(store: Store) -> Store:
+        store.claim([fingerprint(secret) for secret in secrets()])
+        return store
+
+    claimed(store)
     log.start()
     make_first_key(store, _key_file(address))
     warm_up()
@@ -101,10 +106,8 @@ def run(address: str, settings: Settings) -> None:
 
     def work(place: int) -> None:
         tally.place = place
-        mine = open_store(address)
-        mine.claim([fingerprint(secret) for secret in secrets()])
-        engine = Engine(mine, secrets, tally=tally)
-        serve(engine, settings, listen(settings.host, port.getsockname()[1], is_shared=True))
+        mine = listen(settings.host, port.getsockname()[1], is_shared=True)
+        serve(Engine(claimed(open_store(address)), secrets, tally=tally), settings, mine)
 
     Supervisor(work, settings.workers).run()
 

@@ -40,7 +40,7 @@ from whitelie.service.store.postgresql_pool import COLLISIONS, Lender, Lost
 from whitelie.service.store.spent import FREE, Change, SpentBits
 
 READERS = 2
-"""Connections of a process that read counts, at most; one more reads definitions, one writes."""
+"""Connections that read what may take long. One more reads the rest, and one writes."""
 
 ATTEMPTS = 5
 """How often a commit is sent that collides with others or loses its connection."""
@@ -131,7 +131,7 @@ class PostgresStore:
         prepare(address, must_exist=must_exist)
         self._name = f"whitelie {secrets.token_hex(4)}"
         known = {**parameters(address), "application_name": self._name}
-        self._writer, self._definer = Lender(known, 1), Lender(known, 1)
+        self._writer, self._quick = Lender(known, 1), Lender(known, 1)
         self._readers = Lender(known, READERS)
 
     def claim(self, fingerprints: Sequence[bytes] = ()) -> None:
@@ -171,7 +171,7 @@ class PostgresStore:
 
     def totals(self, experiment: int, before: int | None = None) -> Mapping[int, Counts]:
         """Return the counts of each arm, over all minutes or those before a minute."""
-        with self._readers.lent() as connection:
+        with (self._quick if before is None else self._readers).lent() as connection:
             if before is None:
                 rows = connection.execute(_TOTALS, (experiment,))
             else:
@@ -251,7 +251,7 @@ class PostgresStore:
 
     def experiments(self) -> Sequence[Saved]:
         """Return all experiments, in the order of their numbers."""
-        with self._definer.lent() as connection:
+        with self._quick.lent() as connection:
             return _experiments(connection)
 
     def save_key(self, key: Key) -> None:
@@ -266,12 +266,12 @@ class PostgresStore:
 
     def keys(self) -> Sequence[Key]:
         """Return all keys, in the order in which they were first kept."""
-        with self._definer.lent() as connection:
+        with self._quick.lent() as connection:
             return _keys(connection)
 
     def generation(self) -> int:
         """Return a number that differs after any change of experiments or keys."""
-        with self._definer.lent() as connection:
+        with self._quick.lent() as connection:
             return int(_only(connection.execute("SELECT generation FROM state"))[0])
 
     def probe(self) -> None:
@@ -341,7 +341,7 @@ class PostgresStore:
 
     def close(self) -> None:
         """Give up the store; whoever waits for it in another thread is told `Unavailable`."""
-        for lender in (self._writer, self._definer, self._readers):
+        for lender in (self._writer, self._quick, self._readers):
             lender.close()
 
     def _write(self, change: Change, generation: int | None) -> list[Block]:
