@@ -46,32 +46,38 @@ class Server:
     port: int
     log: Path
 
-    def processes(self) -> list[int]:
-        """Return the ids of the server and its workers."""
-        found, queue = [], [self.process.pid]
-        while queue:
-            pid = queue.pop()
-            found.append(pid)
-            with contextlib.suppress(OSError):
-                children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-                queue += map(int, children.split())
-        return found
-
     def memory(self) -> float:
         """Return the resident memory in megabytes."""
         total = 0
-        for pid in self.processes():
+        for pid in family(self.process.pid):
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()
             total += next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
         return total * 1024 / 1e6
 
     def cpu(self) -> float:
         """Return the seconds of CPU used so far."""
-        ticks = 0
-        for pid in self.processes():
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / TICK
+        return cpu_of(self.process.pid)
+
+
+def family(pid: int) -> list[int]:
+    """Return the ids of a process and its living descendants."""
+    found, queue = [], [pid]
+    while queue:
+        pid = queue.pop()
+        found.append(pid)
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+            queue += map(int, children.split())
+    return found
+
+
+def cpu_of(pid: int) -> float:
+    """Return the seconds of CPU that a process and its living descendants have used."""
+    ticks = 0
+    for each in family(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / TICK
 
 
 def busy() -> float:

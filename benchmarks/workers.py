@@ -30,7 +30,19 @@ import msgspec
 import uvloop
 from bench import processor
 
-from service import BATCH, BIN, KEY, SECRET, SINGLE, TICK, Server, await_ready, free_port, git
+from service import (
+    BATCH,
+    BIN,
+    KEY,
+    SECRET,
+    SINGLE,
+    TICK,
+    Server,
+    await_ready,
+    cpu_of,
+    free_port,
+    git,
+)
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 from postgres import Postgres
@@ -60,16 +72,6 @@ class Database(Postgres):
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         ended = int(fields[13]) + int(fields[14])
         return cpu_of(self.process.pid) + ended / TICK
-
-
-def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU of a process and its living descendants."""
-    return Server(_Pid(pid), 0, Path()).cpu()  # type: ignore[arg-type]
-
-
-@dataclasses.dataclass
-class _Pid:
-    pid: int
 
 
 @contextlib.contextmanager
@@ -305,7 +307,8 @@ def page(bench: Bench, one: Sequence[float], two: Sequence[float]) -> str:
             "A pair is a decision and its feedback, each answered after its commit (fsync and "
             "synchronous_commit on); 10 arms. Every worker is a process on a port of its own, with "
             "a load of its own over 128 connections, or 32 in batches. Where a run says so, every "
-            f"worker may use {QUOTA} of a core.",
+            f"worker may use {QUOTA} of a core. Latencies are those of the slower worker and of "
+            "the slower of decide and feedback.",
             "\n".join(table),
             "## Runs",
             "\n".join(lines),

@@ -51,15 +51,20 @@ def number(connection: psycopg.Connection[Any]) -> int:
 # The server -------------------------------------------------------------------------------------
 
 
-def test_databases_are_new_and_commits_are_durable(postgres: Postgres) -> None:
+def test_databases_are_new(postgres: Postgres) -> None:
     addresses = {postgres.new_database() for _ in range(2)}
     assert len(addresses) == 2
     for address in addresses:
         assert postgres.execute(address, "CREATE TABLE notes (note TEXT)") == []
         postgres.execute(address, "INSERT INTO notes VALUES (%s)", ("100 %",))
         assert postgres.execute(address, "SELECT note FROM notes") == [("100 %",)]
+
+
+def test_commits_are_durable_unless_a_setting_says_otherwise() -> None:
+    with Postgres() as postgres:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-            assert postgres.execute(address, f"SHOW {setting}") == [("on",)]
+            shown = postgres.execute(postgres.address("postgres"), f"SHOW {setting}")
+            assert shown == [("on",)]
 
 
 def test_a_role_has_no_privileges_and_needs_its_password(postgres: Postgres) -> None:

@@ -65,7 +65,10 @@ AT_WORK = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
     AND pid <> pg_backend_pid()
 """
-WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+WAITING = """
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 WITHOUT_FENCE = """
 CREATE OR REPLACE FUNCTION whitelie.number_write(my_epoch bigint, my_write bigint) RETURNS void
 LANGUAGE sql AS 'UPDATE whitelie.epochs SET writes = my_write WHERE number = my_epoch'
@@ -255,19 +258,21 @@ def test_readers_do_not_stand_in_the_way_of_commits(address: str) -> None:
         assert store.totals(1, 10**6) == {0: Counts(1, 1, 1)}
 
 
+SETTINGS = (
+    ("synchronous_commit", "off", "on"),
+    ("default_transaction_isolation", "'repeatable read'", "read committed"),
+    ("search_path", "public", "whitelie"),
+)
+
+
 def test_commits_are_durable_whatever_the_database_says(postgres: Postgres, address: str) -> None:
-    for name, value in (
-        ("synchronous_commit", "off"),
-        ("default_transaction_isolation", "'repeatable read'"),
-        ("search_path", "public"),
-    ):
+    for name, value, _ in SETTINGS:
         postgres.execute(address, f"ALTER DATABASE {name_of(address)} SET {name} = {value}")
     with closing(PostgresStore(address)) as store:
         assert list(store.commit(PAIR)) == [True]
         with store._writer.lent() as connection:
-            for name in ("synchronous_commit", "default_transaction_isolation", "search_path"):
-                shown = connection.execute(f"SHOW {name}".encode()).fetchone()
-                assert shown in {("on",), ("read committed",), ("whitelie",)}
+            for name, _, needed in SETTINGS:
+                assert connection.execute(f"SHOW {name}".encode()).fetchone() == (needed,)
 
 
 def name_of(address: str) -> str:

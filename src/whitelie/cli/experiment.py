@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whitelie.cli.frame import DEFAULT_STORE, Address, refusing, service_extra, show
+from whitelie.cli.frame import DEFAULT_STORE, Address, open_store, refusing, service_extra, show
 from whitelie.service import MOST_EPSILON
 
 if TYPE_CHECKING:
@@ -140,13 +140,6 @@ def _set_status(store: str, id: str, status: "wire.Status") -> None:
         changed = Rules().change(experiment, wire.Change(status=status))
         registry.change(opened, saved, changed)
     typer.echo(f"{id} is {status}")
-
-
-def open_store(address: str) -> "Store":
-    """Return the store that a command works on."""
-    with service_extra():
-        from whitelie.service.store import address as stores  # noqa: PLC0415
-    return stores.open_store(address, must_exist=True)
 
 
 def _find(store: "Store", id: str) -> "Saved":

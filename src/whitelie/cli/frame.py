@@ -14,6 +14,8 @@ from whitelie.errors import WhitelieError
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from whitelie.service.store import Store
+
 SECONDS_TO_CONNECT = 5
 
 Parameters = ParamSpec("Parameters")
@@ -25,12 +27,8 @@ Scheduler = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster at this address.")
 ]
 DEFAULT_STORE = "sqlite:///whitelie.db"
-Address = Annotated[
-    str,
-    typer.Option(
-        "--store", metavar="ADDRESS", help="sqlite:///FILE, or postgresql://USER@HOST/DATABASE."
-    ),
-]
+ADDRESSES = "sqlite:///FILE, or postgresql://USER@HOST/DATABASE."
+Address = Annotated[str, typer.Option("--store", metavar="ADDRESS", help=ADDRESSES)]
 
 
 def refusing(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
@@ -74,6 +72,13 @@ def service_extra() -> Iterator[None]:
         yield
     except ImportError as error:
         stop(f'the service needs {error.name}: pip install "whitelie[service]"', 1)
+
+
+def open_store(address: str) -> "Store":
+    """Return the store that a command works on."""
+    with service_extra():
+        from whitelie.service.store import address as stores  # noqa: PLC0415
+    return stores.open_store(address, must_exist=True)
 
 
 @contextmanager

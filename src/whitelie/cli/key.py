@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from whitelie.cli.experiment import open_store
-from whitelie.cli.frame import DEFAULT_STORE, Address, refusing, service_extra, show
+from whitelie.cli.frame import DEFAULT_STORE, Address, open_store, refusing, service_extra, show
 from whitelie.errors import InvalidInput
 from whitelie.service import PER_KEY
 

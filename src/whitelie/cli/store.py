@@ -5,17 +5,14 @@ from typing import Annotated
 
 import typer
 
-from whitelie.cli.frame import refusing, service_extra
+from whitelie.cli.frame import ADDRESSES, open_store, refusing, service_extra
 
-app = typer.Typer(help="Move a store.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
-Address = Annotated[
-    str,
-    typer.Argument(metavar="ADDRESS", help="sqlite:///FILE, or postgresql://USER@HOST/DATABASE."),
-]
+Address = Annotated[str, typer.Argument(metavar="ADDRESS", help=ADDRESSES)]
 
 
-@app.callback()
+@app.callback()  # without it `copy` would not be a word of the command
 def store() -> None:
     """Move a store."""
 
@@ -28,8 +25,8 @@ def copy_all(source: Address, target: Address) -> None:
     Stop the servers of both first. The secret that seals tokens is in no store: carry it yourself.
     """
     with service_extra():
-        from whitelie.service.store.address import open_store  # noqa: PLC0415
+        from whitelie.service.store import address  # noqa: PLC0415
         from whitelie.service.store.copy import copy  # noqa: PLC0415
-    with closing(open_store(source, must_exist=True)) as full, closing(open_store(target)) as empty:
+    with closing(open_store(source)) as full, closing(address.open_store(target)) as empty:
         copied = copy(full, empty)
     typer.echo("copied " + ", ".join(f"{rows:,} {table}" for table, rows in copied.items()))

@@ -218,7 +218,7 @@ async def healthz(call: Call) -> wire.Health:
 
 
 async def readyz(call: Call) -> wire.Health:
-    """Whether the last commit succeeded."""
+    """Whether the store works, as far as is known."""
     if not call.engine.writer.is_available:
         raise unavailable()
     return wire.Health("ok")

@@ -100,7 +100,7 @@ async def _catch_up(service: Service, request: Request) -> None:
     """Know what other servers have created, and what they have changed before changing it."""
     roster, id = service.engine.roster, request.path_params.get("id")
     if request.method not in ("GET", "HEAD") or (id is not None and not roster.has(id)):
-        await roster.refresh()
+        await roster.refresh_or_refuse()
 
 
 async def _body(operation: Operation, request: Request) -> Any:

@@ -63,7 +63,7 @@ class Engine:
         self._is_due = False
         self._going = 0
         self._minute = 0
-        self._again: asyncio.Task[None] | None = None
+        self._again: asyncio.Task[None] | None = None  # a loop alone would forget it
         self._closing = asyncio.Event()
 
     @property

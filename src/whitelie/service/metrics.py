@@ -25,10 +25,10 @@ class _Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric."""
-        yield from self._of_the_process()
+        yield from self._of_the_command()
         yield from self._of_arms()
 
-    def _of_the_process(self) -> Iterator[Metric]:
+    def _of_the_command(self) -> Iterator[Metric]:
         total = self._engine.tally.total
         yield CounterMetricFamily(
             "whitelie_decisions", "Decisions committed since the start.", total("decisions")

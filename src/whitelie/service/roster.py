@@ -9,6 +9,7 @@ from whitelie.service.learner import Learner
 from whitelie.service.refusal import Refusal, unavailable
 from whitelie.service.store import Saved, Store, Unavailable
 from whitelie.service.token import Decision
+from whitelie.service.writer import STUCK
 
 
 class Roster:
@@ -100,8 +101,9 @@ class Roster:
     async def refresh_or_refuse(self) -> None:
         """Read anew now what was changed, because an answer depends on it."""
         try:
-            await self.refresh()
-        except Unavailable:
+            async with asyncio.timeout(STUCK):
+                await self.refresh()
+        except (Unavailable, TimeoutError):
             raise unavailable() from None
 
     async def _take(self, saved: Saved) -> None:

@@ -25,19 +25,19 @@ def secrets_for(database: Path | None) -> Callable[[], list[bytes]]:
                 f"least {SHORTEST} random characters"
             )
             raise InvalidInput(VARIABLE, None, reason)
-        return lambda: token_secrets(Path())
+        return lambda: token_secrets(None)
     file = file_beside(database)
     if not is_given() and not file.exists():
         rotate(file)
     return lambda: token_secrets(file)
 
 
-def token_secrets(file: Path) -> list[bytes]:
+def token_secrets(file: Path | None) -> list[bytes]:
     """Return all secrets, the one that seals first.
 
     The environment may give several, parted by commas; without it they are the lines of the file.
     """
-    if is_given():
+    if file is None or is_given():
         name, found = VARIABLE, os.environ[VARIABLE].split(",")
     else:
         text = file.read_text(encoding="utf-8", errors="replace")

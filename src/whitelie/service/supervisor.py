@@ -85,7 +85,7 @@ class Supervisor:
             if worker.pid is None:
                 os.setpgid(0, 0)  # what a terminal interrupts is the parent, which tells us
                 for each in ENDS:
-                    signal.signal(each, lambda *_: sys.exit(0))
+                    signal.signal(each, signal.SIG_DFL)  # until there is a server to tell
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
                 self._become(worker.place, parent)
         except OSError as error:  # too many processes: later, perhaps

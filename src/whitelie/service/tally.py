@@ -1,4 +1,4 @@
-"""What the servers of one machine have done since they started, in memory that they share."""
+"""What the workers of one command have done since it started, in memory that they share."""
 
 import mmap
 

@@ -30,7 +30,7 @@ SHARE = 0.1
 async def keep_up(engine: Engine) -> None:
     """Look for changes all the time, let tokens expire every minute, join old minutes hourly."""
     await asyncio.gather(
-        _repeat(engine, Order(engine).keep), _repeat(engine, lambda: recount(engine))
+        _repeat(engine, Chores(engine).do), _repeat(engine, lambda: recount(engine))
     )
 
 
@@ -54,13 +54,13 @@ async def _repeat(engine: Engine, work: Callable[[], Awaitable[float]]) -> None:
 
 
 @dataclass
-class Order:
-    """What was done last: nothing of a minute, or of an hour, is done twice."""
+class Chores:
+    """What is done all the time, once a minute and once an hour; `minute` is the last done."""
 
     engine: Engine
     minute: int = -1
 
-    async def keep(self) -> float:
+    async def do(self) -> float:
         """Notice what others have changed, and what time has."""
         engine = self.engine
         async with asyncio.timeout(STUCK):

@@ -1,8 +1,8 @@
 """The shared store: one PostgreSQL database for any number of workers, on any number of machines.
 
 A commit is one statement, which is one transaction: `commit_batch` in the migrations. It is sent
-with the bits that are free as far as is known here. If others have spent some of them, nothing is
-written and the blocks come back; then the batch is looked at again.
+with the bits that are free as far as is known here. If others have spent some of them, no bit and
+no count is changed and the blocks come back; then the batch is looked at again.
 
 If the connection breaks while a write waits for its answer, nobody knows whether it was done. So
 every process numbers its writes, and afterwards asks the database for that number.
@@ -103,7 +103,7 @@ ON CONFLICT (hash) DO UPDATE SET name = excluded.name, role = excluded.role,
 """
 _KEYS = "SELECT name, role, hash, origins, decisions_per_minute, expiry FROM keys ORDER BY number"
 _TABLES = "epochs", "experiments", "keys", "counts", "totals", "spent"
-_SIZES = "SELECT " + ", ".join(f"(SELECT count(*) FROM {name}) AS {name}" for name in _TABLES)
+_SIZES = "SELECT " + ", ".join(f"(SELECT count(*) FROM {name})" for name in _TABLES)
 _REWRITING = "SELECT pg_advisory_xact_lock(2003331444, 3)"  # b"whit"
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _OTHERS = """
@@ -136,7 +136,6 @@ class PostgresStore:
 
     def claim(self, fingerprints: Sequence[bytes] = ()) -> None:
         """Become one of the servers, or refuse if the others' secret is not among ours."""
-        self.probe()
         with self._transaction() as connection:
             (sealing,) = _only(connection.execute("SELECT secret FROM state FOR UPDATE"))
             if sealing is not None and sealing not in fingerprints:

@@ -66,12 +66,10 @@ class SpentBits:
             self._keep(address, bits)
         return bits
 
-    def learn(self, block: Block) -> bytes:
-        """Add bits that are known to be spent; return all that are of their block."""
+    def learn(self, block: Block) -> None:
+        """Add bits that are known to be spent."""
         address = block.epoch, block.block
-        bits = union(self[address], block.bits)
-        self._keep(address, bits)
-        return bits
+        self._keep(address, union(self[address], block.bits))
 
     def forget(self, address: Address) -> None:
         """Forget a block that was dropped."""

@@ -255,7 +255,7 @@ class SQLiteStore:
             return dict(zip(names, cursor.fetchone(), strict=True))
 
     def require_alone(self) -> None:
-        """Refuse if a server uses the store."""
+        """Refuse if a server uses the store; until `close` none can begin to."""
         self.claim()
 
     @contextmanager

@@ -1,4 +1,6 @@
 -- Everything lives in the schema `whitelie`, which is the search path of every connection.
+-- Advisory locks are (2003331444, n), which is b"whit": 1 for definitions, which commits share,
+-- 2 for migrations, 3 for those who rewrite counts.
 
 -- One row. `secret` is the fingerprint of the secret that seals tokens, `version` says how many
 -- migrations have been applied.
@@ -88,9 +90,9 @@ BEGIN
     END IF;
 END $$;
 
--- One commit: the counts of `place_…` are added, and the bits of `mask` set in the blocks.
--- If some of these bits are set already, nothing is changed and the blocks concerned are returned;
--- if definitions are no longer those of `known`, one row of NULL is.
+-- One commit: `more_…` are added to the counts of their places, and the bits of `block_mask` set.
+-- If some of these bits are set already, no bit and no count is changed, and the blocks concerned are
+-- returned; if definitions are no longer those of `known`, one row of NULL is.
 CREATE FUNCTION commit_batch(
     my_epoch bigint, my_write bigint, known bigint,
     place_experiment bigint[], place_minute bigint[], place_arm bigint[],
