@@ -324,6 +324,35 @@ async def together(
     await asyncio.gather(*(visit(place, one) for place, one in enumerate(work)))
 
 
+@dataclass
+class Redeemed:
+    """What became of tokens that many clients report, each of them all of it."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    accepted: dict[str, int] = field(default_factory=dict)
+    sent: int = 0
+
+    def by(self, tokens: Sequence[str], size: int) -> Callable[[Visitor], Awaitable[None]]:
+        """Return a client who reports tokens in any order, so many at once; of many one twice."""
+
+        async def redeem(visitor: Visitor) -> None:
+            for some in _pieces(random.sample(tokens, len(tokens)), size):
+                reports = [(token, random.getrandbits(1)) for token in some]
+                reports += reports[:1] if size > 2 else []
+                statuses = await visitor.report(reports)
+                self.sent += len(reports)
+                self.outcomes.update(statuses)
+                pairs = zip(reports, statuses, strict=True)
+                self.accepted.update(report for report, status in pairs if status == "accepted")
+
+        return redeem
+
+    def check(self, tokens: int) -> None:
+        """Of all who reported a token, one was told that it counts."""
+        assert self.outcomes == {"accepted": tokens, "duplicate": self.sent - tokens}
+        assert len(self.accepted) == tokens
+
+
 # The ledger -------------------------------------------------------------------------------------
 
 

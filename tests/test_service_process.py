@@ -17,7 +17,6 @@ import stat
 import subprocess
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
@@ -36,6 +35,7 @@ from process import (
     SECRET,
     Connection,
     Ledger,
+    Redeemed,
     Server,
     Visitor,
     message,
@@ -342,41 +342,25 @@ def test_a_crash_on_a_full_disk_loses_nothing_acknowledged(small_disk: Home) -> 
 
 
 def test_of_64_clients_with_the_same_tokens_each_token_is_accepted_from_one(home: Home) -> None:
-    outcomes: Counter[str] = Counter()
-    accepted: list[tuple[str, int]] = []
-
-    def client(tokens: list[str], size: int) -> Callable[[Visitor], Any]:
-        async def redeem(visitor: Visitor) -> None:
-            order = random.sample(tokens, len(tokens))
-            for start in range(0, len(order), size):
-                reports = [(token, random.getrandbits(1)) for token in order[start : start + size]]
-                if size > 2:
-                    reports.append(reports[0])
-                statuses = await visitor.report(reports)
-                outcomes.update(statuses)
-                pairs = zip(reports, statuses, strict=True)
-                accepted.extend(report for report, status in pairs if status == "accepted")
-
-        return redeem
+    redeemed = Redeemed()
 
     async def work(port: int, experiment: str) -> None:
         visitor = await Visitor.opened(port)
         tokens = [decision.token for decision in await visitor.decide(experiment, 1000)]
         visitor.close()
-        await together(port, [client(tokens, (1, 2, 7, 20)[each % 4]) for each in range(64)])
+        sizes = [(1, 2, 7, 20)[each % 4] for each in range(64)]
+        await together(port, [redeemed.by(tokens, size) for size in sizes])
 
     with home.server().ready() as server:
         experiment = server.create()
         run(work(server.port, experiment))
         server.stop()
-    sent = 16 * (1000 + 1000 + (1000 + 143) + (1000 + 50))
-    assert outcomes == {"accepted": 1000, "duplicate": sent - 1000}
-    assert len({token for token, _ in accepted}) == 1000
+    redeemed.check(1000)
     with closing(SQLiteStore(home.database)) as store:
         totals = store.totals(1).values()
         assert sum(counts.issued for counts in totals) == 1000
         assert sum(counts.answered for counts in totals) == store.spent_bits() == 1000
-        assert sum(counts.ones for counts in totals) == sum(bit for _, bit in accepted)
+        assert sum(counts.ones for counts in totals) == sum(redeemed.accepted.values())
 
 
 # Private ----------------------------------------------------------------------------------------

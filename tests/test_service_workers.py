@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -36,6 +36,7 @@ from process import (
     Answer,
     Connection,
     Ledger,
+    Redeemed,
     Server,
     Visitor,
     message,
@@ -167,34 +168,20 @@ def check_settled(home: Home, ledger: Ledger, ports: int | Sequence[int]) -> Non
 
 
 def test_of_64_clients_at_two_workers_each_token_is_accepted_from_one(home: Home) -> None:
-    outcomes: Counter[str] = Counter()
-    accepted: list[tuple[str, int]] = []
-    tokens: list[str] = []
+    redeemed, tokens = Redeemed(), list[str]()
 
     async def decide(visitor: Visitor) -> None:
         tokens.extend(decision.token for decision in await visitor.decide(experiment, 500))
-
-    def client(size: int) -> Callable[[Visitor], Any]:
-        async def redeem(visitor: Visitor) -> None:
-            order = random.sample(tokens, len(tokens))
-            for start in range(0, len(order), size):
-                reports = [(token, random.getrandbits(1)) for token in order[start : start + size]]
-                statuses = await visitor.report(reports)
-                outcomes.update(statuses)
-                pairs = zip(reports, statuses, strict=True)
-                accepted.extend(report for report, status in pairs if status == "accepted")
-
-        return redeem
 
     servers = home.servers(None, None)
     ports = [server.port for server in servers]
     experiment = servers[0].create()
     run(together(ports, [decide, decide]))
     assert len({decision.epoch for token in tokens if (decision := SEAL.open(token))}) == 2
-    run(together(ports, [client((2, 7, 20, 50)[each // 2 % 4]) for each in range(64)]))
-    assert outcomes == {"accepted": 1000, "duplicate": 63_000}
-    assert len({token for token, _ in accepted}) == 1000
-    assert counted(home) == (1000, 1000, sum(bit for _, bit in accepted))
+    sizes = [(2, 7, 20, 50)[each // 2 % 4] for each in range(64)]
+    run(together(ports, [redeemed.by(tokens, size) for size in sizes]))
+    redeemed.check(1000)
+    assert counted(home) == (1000, 1000, sum(redeemed.accepted.values()))
     with closing(home.store()) as store:
         assert store.spent_bits() == 1000
     assert [server.stop() for server in servers] == [0, 0]
