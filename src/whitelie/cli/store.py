@@ -9,7 +9,8 @@ from whitelie.cli.frame import ADDRESSES, open_store, refusing, service_extra
 
 app = typer.Typer(no_args_is_help=True)
 
-Address = Annotated[str, typer.Argument(metavar="ADDRESS", help=ADDRESSES)]
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help=ADDRESSES)]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help=ADDRESSES)]
 
 
 @app.callback()  # without it `copy` would not be a word of the command
@@ -19,7 +20,7 @@ def store() -> None:
 
 @app.command("copy")
 @refusing
-def copy_all(source: Address, target: Address) -> None:
+def copy_all(source: Source, target: Target) -> None:
     """Copy all that SOURCE holds into TARGET, which must be empty.
 
     Stop the servers of both first. The secret that seals tokens is in no store: carry it yourself.
