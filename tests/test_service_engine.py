@@ -38,9 +38,11 @@ class Troubled:
         self.batches: list[Batch] = []
         self.fails = False
         self.seconds = 0.0
-        self._commit, self._probe, self._forget = store.commit, store.probe, store.forget_spent
+        self._commit, self._probe = store.commit, store.probe
+        self._fold, self._forget = store.fold, store.forget_spent
         store.commit = self.commit  # type: ignore[method-assign]
         store.probe = self.probe  # type: ignore[method-assign]
+        store.fold = self.fold  # type: ignore[method-assign]
         store.forget_spent = self.forget_spent  # type: ignore[method-assign]
 
     def commit(self, batch: Batch) -> Sequence[bool]:
@@ -52,6 +54,10 @@ class Troubled:
     def probe(self) -> None:
         self._check()
         self._probe()
+
+    def fold(self, experiment: int, before: int, width: int) -> None:
+        self._check()
+        self._fold(experiment, before, width)
 
     def forget_spent(self, before: int) -> int:
         self._check()

@@ -10,6 +10,7 @@ every process numbers its writes, and afterwards asks the database for that numb
 
 import json
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -41,6 +42,9 @@ from whitelie.service.store.spent import FREE, Change, SpentBits
 
 READERS = 2
 """Connections that read what may take long. One more reads the rest, and one writes."""
+
+LEAVING = 2.0
+"""Seconds for which connections of servers that have ended may still be seen."""
 
 ATTEMPTS = 5
 """How often a commit is sent that collides with others or loses its connection."""
@@ -284,12 +288,18 @@ class PostgresStore:
             return dict(zip(_TABLES, _only(connection.execute(_SIZES)), strict=True))
 
     def require_alone(self) -> None:
-        """Refuse if a server uses the store."""
-        with self._readers.lent() as connection:
-            (others,) = _only(connection.execute(_OTHERS, (self._name,)))
+        """Refuse if a server uses the store; one that has just ended is waited for."""
+        others, end = self._others(), time.monotonic() + LEAVING
+        while others and time.monotonic() < end:
+            time.sleep(LEAVING / 10)
+            others = self._others()
         if others:
             reason = f"{others} connections of servers are open there: stop these first"
             raise InvalidInput("store", shown(self._address), reason)
+
+    def _others(self) -> int:
+        with self._readers.lent() as connection:
+            return int(_only(connection.execute(_OTHERS, (self._name,)))[0])
 
     @contextmanager
     def contents(self) -> Iterator[Contents]:
