@@ -848,8 +848,12 @@ async def test_workers_know_what_others_have_issued_and_counted(home: Home) -> N
         one, other = [await Worker.opened(home, clock) for _ in range(2)]
         tokens = await one.decide(100)
         assert other.learner.pending.sum() == 0
-        other.learner.is_asked = True
-        await upkeep.recount(other.engine)
+        keeping = asyncio.create_task(upkeep.keep_up(other.engine))
+        async with asyncio.timeout(PATIENCE):
+            while not other.learner.pending.any():  # nobody asks for it
+                await asyncio.sleep(0.02)
+        other.engine.end_pauses()
+        await keeping
         assert list(other.learner.pending) == list(one.learner.pending)
         assert other.learner.pending.sum() == 100
         assert set(await other.report(tokens[:40])) == {"accepted"}
@@ -868,8 +872,7 @@ async def test_workers_know_what_others_have_issued_and_counted(home: Home) -> N
             await worker.engine.close()
 
 
-def test_counts_of_others_are_taken_without_being_asked_for(home: Home) -> None:
-    """Both of two workers show what one has counted, on the dashboard's line of metrics too."""
+def test_results_and_metrics_of_every_worker_have_what_one_has_counted(home: Home) -> None:
     one, other = home.servers(None, None)
     experiment = one.create()
     until(lambda: other.ask("GET", f"/v1/experiments/{experiment}").status == 200)

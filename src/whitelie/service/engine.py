@@ -326,8 +326,8 @@ class Engine:
     async def roll_back(self, learner: Learner, start: int, stop: int) -> Totals:
         """Remove the counts of a span of minutes; its tokens are refused from now on."""
         changed = learner.experiment.rolled_back_too(start, stop)
-        work = registry.roll_back, self.store, learner.saved, changed, (start, stop)
-        _, removed = await self.write(*work)
+        arguments = self.store, learner.saved, changed, (start, stop)
+        removed = await self.write(registry.roll_back, *arguments)
         with suppress(Unavailable):  # then upkeep does it later
             await self.roster.refresh()
             if learner.must_restart:

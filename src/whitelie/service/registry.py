@@ -36,13 +36,13 @@ def change(store: Store, saved: Saved, experiment: Experiment) -> Saved:
 
 def roll_back(
     store: Store, saved: Saved, experiment: Experiment, span: tuple[int, int]
-) -> tuple[Saved, Mapping[int, Counts]]:
-    """Keep an experiment with a span rolled back and remove the span's counts; return both."""
+) -> Mapping[int, Counts]:
+    """Keep an experiment with a span rolled back, and remove and return the span's counts."""
     definition = msgspec.json.encode(experiment).decode()
     removed = store.roll_back(saved.number, *span, (saved, definition))
     if removed is None:
         raise _changed_meanwhile()
-    return saved._replace(definition=definition), removed
+    return removed
 
 
 def _changed_meanwhile() -> Refusal:
