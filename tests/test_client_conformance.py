@@ -10,7 +10,7 @@ import pytest
 import vectors
 from whitelie import RandomizedResponse
 from whitelie.client.decision import Mechanism
-from whitelie.client.ledger import Cap, Ledger
+from whitelie.client.ledger import CHARGE, Cap, Ledger
 
 STORED: dict[str, list[Any]] = json.loads(vectors.FILE.read_text(encoding="utf-8"))
 
@@ -18,8 +18,8 @@ STORED: dict[str, list[Any]] = json.loads(vectors.FILE.read_text(encoding="utf-8
 def test_the_file_is_what_the_reference_computes() -> None:
     """`python tests/vectors.py` writes it anew."""
     assert vectors.FILE.read_text(encoding="utf-8") == vectors.text()
-    assert list(STORED) == ["channels", "bits", "times", "ledgers"]
-    assert all(20 <= len(found) <= 40 for found in STORED.values())
+    assert list(STORED) == ["channels", "bits", "times", "ledgers", "sendings"]
+    assert all(20 <= len(found) <= 70 for found in STORED.values())
 
 
 def test_the_reference_is_the_channel_of_the_learner() -> None:
@@ -51,15 +51,22 @@ def test_times(vector: dict[str, Any]) -> None:
     assert mechanism.delay(vector["word"]) == vector["delay"]
 
 
-@pytest.mark.parametrize("vector", STORED["ledgers"], ids=lambda one: str(one["cap"]))
+@pytest.mark.parametrize("vector", STORED["ledgers"], ids=str)
 def test_ledgers(vector: dict[str, Any]) -> None:
-    cap = Cap(**vector["cap"])
-    text = None
+    items = vector["stored"]
     for charge in vector["charges"]:
-        ledger = Ledger.from_text(text, charge["at"], cap)
-        kept, after = ledger.charged(charge["epsilon"], charge["at"], cap)
-        assert (kept, after.spent) == (charge["kept"], charge["spent"])
-        text = after.to_text()
+        cap = Cap(**charge["cap"])
+        ledger = Ledger.from_items(items, cap, charge["now"])
+        charged = ledger.charged(CHARGE + charge["id"], charge["epsilon"], cap, charge["now"])
+        assert (charged is not None) == charge["kept"]
+        items = (charged or ledger).to_items()
+    assert {key: json.loads(text) for key, text in items.items()} == vector["after"]
+
+
+@pytest.mark.parametrize("vector", STORED["sendings"], ids=str)
+def test_sendings(vector: dict[str, Any]) -> None:
+    ledger = Ledger.from_items(vector["stored"], Cap(), vector["now"])
+    assert ledger.allows(CHARGE + vector["id"]) == vector["sent"]
 
 
 def test_the_vectors_tell_neighbours_apart() -> None:
@@ -75,22 +82,44 @@ def test_the_vectors_tell_neighbours_apart() -> None:
     assert off, "some probability must be rounded"
 
 
-def test_a_period_never_costs_more_than_its_cap() -> None:
-    """Random charges at random times, the clock set back at times: no period exceeds the cap."""
+def test_no_span_ever_costs_more_than_a_cap() -> None:
+    """Random charges under two caps at random times, the clock set back at times.
+
+    Times are those that the ledger says: on a clock that was set back there are no others.
+    """
     draw = random.Random(3)
-    for _ in range(200):
-        cap = Cap(draw.uniform(0.5, 5), draw.choice([0.5, 1, 7]))
-        ledger, now, kept_in = Ledger(), 10**12, 0.0
-        for _ in range(100):
+    refused = 0
+    for _ in range(100):
+        caps = [Cap(draw.uniform(0.5, 5), days) for days in draw.sample([0.5, 1, 7], 2)]
+        ledger, now = Ledger({}), 10**12
+        for number in range(60):
             now += round(draw.expovariate(1 / 20_000_000))
             if draw.random() < 0.1:
                 now -= round(draw.uniform(0, 3e8))
-            before = ledger.start
-            epsilon = draw.uniform(0, 1)
-            kept, ledger = ledger.charged(epsilon, now, cap)
-            if ledger.start > before:  # a new period, and the old one is over
-                assert ledger.start == now >= before + cap.days * 86_400_000
-                kept_in = 0.0
-            kept_in += epsilon if kept else 0.0
-            assert ledger.spent == kept_in <= cap.epsilon * (1 + 1e-9)
-            assert ledger.start <= now
+            cap = draw.choice(caps)
+            before = Ledger.from_items(ledger.to_items(), cap, now)
+            charged = before.charged(f"{CHARGE}{number}", draw.uniform(0, 1), cap, now)
+            ledger = charged or before
+            refused += charged is None
+            assert all(charge.at <= now for charge in ledger.charges.values())
+            if charged is not None:
+                start = now - cap.days * 86_400_000
+                young = [each.epsilon for each in ledger.charges.values() if each.at > start]
+                assert sum(young) <= cap.epsilon * (1 + 1e-9)
+    assert 500 < refused < 5_500, "else nothing is shown"
+
+
+def test_charges_that_nobody_saw_do_not_exceed_the_cap_together() -> None:
+    """Tabs charge each without seeing the others; of what they send all is within the cap."""
+    draw = random.Random(4)
+    for _ in range(50):
+        caps = [Cap(draw.uniform(1, 4), draw.choice([1, 30])) for _ in range(12)]
+        items: dict[str, str] = {}
+        for number, cap in enumerate(caps):
+            at = 10**12 + draw.choice([0, 0, 1])
+            charged = Ledger({}).charged(f"{CHARGE}{number:02}", draw.uniform(0.1, 1), cap, at)
+            items |= charged.to_items() if charged is not None else {}
+        ledger = Ledger.from_items(items, Cap(), 10**12 + 5)
+        sent = [charge for key, charge in ledger.charges.items() if ledger.allows(key)]
+        assert 0 < len(sent) < len(items)
+        assert sum(charge.epsilon for charge in sent) <= max(cap.epsilon for cap in caps) + 1e-6

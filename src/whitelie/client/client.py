@@ -3,28 +3,27 @@
 import json
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import quote
 
 from whitelie.channel.coin import RandomBits
+from whitelie.client.background import Background
 from whitelie.client.decision import Decision
-from whitelie.client.ledger import TOLERANCE, Cap, Ledger
+from whitelie.client.ledger import CHARGE, EARLIER, TOLERANCE, Cap, Ledger
 from whitelie.client.outbox import JSON, Outbox
 from whitelie.client.report import PREFIX, Report, new_id
-from whitelie.client.storage import STATE, Memory, Shelf, Storage
+from whitelie.client.storage import STATE, Memory, Shelf, Storage, StorageFailed
 from whitelie.client.transport import HTTP, Answer, Transport
-from whitelie.client.trouble import Trouble, WhitelieWarning
+from whitelie.client.trouble import Trouble
 from whitelie.errors import InvalidInput, real_number
 
 OURS = "whitelie."
-LEDGER = "whitelie.ledger"
 STICKY = "whitelie.sticky."
-LONGEST_SLEEP = 60.0
-"""Seconds after which the thread looks again: another process may have stored a report."""
+NEXT_VISIT: Final = "next-visit"
+WHEN_DUE: Final = "when-due"
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,18 @@ class Choice:
 class Client:
     """Stands between a person and the service, and keeps the contract in clients/CONTRACT.md.
 
-    `max_epsilon` is the most that one report may reveal, `cap` what all together may in a period,
-    `min_spread` the least number of seconds over which report times are spread: a decision that
-    asks for more is shown, and not reported. `storage` keeps reports until they are sent; give a
-    `Folder` where the program may end before. `timeout` is in seconds. `consent` is True, or a
-    function that returns True; without it nothing is stored or reported.
-
-    With `immediate` a report leaves when its outcome is known: its time then reveals the outcome.
+    `max_epsilon` is the most that one report may reveal, `cap` what all together may within a
+    number of days, `min_spread` the least number of seconds over which report times are spread: a
+    decision that asks for more is shown, and not reported. `storage` keeps reports until they are
+    sent; give a `Folder`, since memory ends with the program. `timeout` is in seconds. `consent`
+    is True, or a function that returns True; without it nothing is stored or sent.
 
     Reports leave by `flush`, or by themselves between `start` and `stop`, or in a `with` block.
+    Under `sending="next-visit"` these are the reports that were due when the client was
+    constructed: how long somebody stays has no part in it. Under `sending="when-due"` a report
+    leaves whenever it falls due, which is for programs that run whether anybody is there or not.
+    With `immediate` a report leaves when its outcome is known: its time then reveals the outcome.
+
     Trouble of the network, the service or the disk is a `WhitelieWarning`, never an exception.
     """
 
@@ -63,7 +65,8 @@ class Client:
     max_epsilon: float = 1.0
     min_spread: float = 30.0
     cap: Cap = field(default_factory=Cap)
-    storage: Storage = field(default_factory=Memory, repr=False)
+    sending: Literal["next-visit", "when-due"] = NEXT_VISIT
+    storage: Storage | None = field(default=None, repr=False)
     timeout: float = 1.0
     consent: bool | Callable[[], bool] = True
     immediate: bool = False
@@ -75,7 +78,7 @@ class Client:
     _shelf: Shelf = field(init=False, repr=False)
     _outbox: Outbox = field(init=False, repr=False)
     _latest: dict[str, str | None] = field(init=False, repr=False)
-    _background: "_Background" = field(init=False, repr=False)
+    _background: Background = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._check()
@@ -83,17 +86,25 @@ class Client:
         if not callable(getattr(transport, "post", None)):
             raise InvalidInput("server", transport, "give an address or a Transport")
         trouble = Trouble()
-        shelf = Shelf(self.storage, trouble)
-        outbox = Outbox(shelf, transport, trouble, self._now, self.timeout)
+        shelf = Shelf(Memory() if self.storage is None else self.storage)
+        outbox = Outbox(shelf, transport, trouble, self._now, self.timeout, self._has_consent)
         for name, part in {
             "_transport": transport,
             "_trouble": trouble,
             "_shelf": shelf,
             "_outbox": outbox,
             "_latest": {},
-            "_background": _Background(outbox, self._now),
+            "_background": Background(outbox, self._now),
         }.items():
             object.__setattr__(self, name, part)
+        if self.sending == NEXT_VISIT and not self.immediate:
+            outbox.send_only_what_is_due_now()
+            if self.storage is None:
+                trouble.warn(
+                    "memory",
+                    "reports leave at the next start, and memory ends with this client: give a "
+                    'storage, or say sending="when-due" where the program runs anyway',
+                )
         if self.immediate:
             trouble.warn(
                 "immediate",
@@ -123,7 +134,7 @@ class Client:
             _check_text("force", force)
             self._latest[experiment] = None
             return Choice(force)
-        if sticky and (kept := self._sticky(experiment)) is not None:
+        if sticky and (kept := self._known_choice(experiment)) is not None:
             return kept
         decision = self._ask(experiment)
         if decision is None:
@@ -149,24 +160,43 @@ class Client:
             self._reward(key)
 
     def flush(self) -> int:
-        """Send the reports that are due and return how many are settled."""
+        """Send the reports that may leave, by the rule `sending`; return how many are settled."""
         return self._outbox.flush()
 
     @property
     def next_due(self) -> float | None:
-        """When the next report may be sent, as the clock's seconds; None if none waits."""
+        """When the next report falls due, as the clock's seconds; None if none waits.
+
+        Under `sending="next-visit"` a client that is constructed from then on sends it.
+        """
         due = self._outbox.next_due()
         return None if due is None else due / 1000
 
     def forget(self) -> None:
-        """Erase everything that this client has stored: pending reports, choices, the ledger."""
-        with self._shelf.lock(STATE):
-            self._latest.clear()
-            for key in self._shelf.keys_of(OURS):
-                self._shelf.remove(key)
+        """Erase everything that clients have stored here: reports, choices, and the ledger.
+
+        The cap then begins anew. What has left cannot be called back.
+        """
+        self._latest.clear()
+        failures = []
+        try:
+            with self._shelf.lock(STATE):
+                for key in self._shelf.keys_of(OURS):
+                    try:
+                        self._shelf.remove(key)
+                    except StorageFailed as failed:
+                        failures.append(failed)
+        except StorageFailed as failed:
+            failures.append(failed)
+        if failures:
+            self._trouble.warn(
+                "forget",
+                f"not everything was erased, because the storage fails ({failures[0]}): mend it "
+                "and call forget() again, or erase the storage itself",
+            )
 
     def start(self) -> None:
-        """Send reports by themselves when they fall due, in a thread."""
+        """Send reports by themselves in a thread, and again after failures, as `flush` does."""
         self._background.start()
 
     def stop(self) -> None:
@@ -192,6 +222,8 @@ class Client:
         real_number("min_spread", self.min_spread, reason, least=0, most=1e9)
         if not isinstance(self.consent, bool) and not callable(self.consent):
             raise InvalidInput("consent", self.consent, "give True, False, or a function")
+        if self.sending not in (NEXT_VISIT, WHEN_DUE):
+            raise InvalidInput("sending", self.sending, f'say "{NEXT_VISIT}" or "{WHEN_DUE}"')
         if not isinstance(self.immediate, bool):
             raise InvalidInput("immediate", self.immediate, "give True or False")
 
@@ -229,21 +261,30 @@ class Client:
         """Store the report on a decision, unless it is discarded, and return the choice."""
         consent = self._has_consent()
         within = consent and self._is_within_limits(decision)
-        with self._shelf.lock(STATE):
-            if sticky and (first := self._sticky(experiment)) is not None:
-                return first  # another process was quicker; this decision is never shown
-            now = self._now()
-            key = None
-            if within and self._charge(decision.mechanism.epsilon, now):
-                key = PREFIX + new_id(self.random_bits_for_tests_only)
-                self._shelf.set(key, self._report(experiment, decision, now).to_text())
-            if sticky and consent:
-                report = None if key is None else key.removeprefix(PREFIX)
-                kept = {"arm": decision.arm, "payload": decision.payload, "report": report}
-                self._shelf.set(STICKY + experiment, json.dumps(kept))
-            self._latest[experiment] = key
+        key = None
+        try:
+            with self._shelf.lock(STATE):
+                if sticky and (first := self._sticky(experiment)) is not None:
+                    return first  # another process was quicker; this decision is never shown
+                key = self._stored(experiment, decision) if within else None
+                if sticky and consent:
+                    report = None if key is None else key.removeprefix(PREFIX)
+                    kept = {"arm": decision.arm, "payload": decision.payload, "report": report}
+                    self._shelf.set(STICKY + experiment, json.dumps(kept))
+        except StorageFailed as failed:
+            self._trouble.warn_storage(failed)
+        self._latest[experiment] = key
         self._background.wake()
         return self._choice(decision.arm, decision.payload, key)
+
+    def _stored(self, experiment: str, decision: Decision) -> str | None:
+        """Charge and store a report, in this order; return its key, or None beyond the cap."""
+        now = self._now()
+        number = new_id(self.random_bits_for_tests_only)
+        if not self._charge(CHARGE + number, decision.mechanism.epsilon, now):
+            return None
+        self._shelf.set(PREFIX + number, self._report(experiment, decision, now).to_text())
+        return PREFIX + number
 
     def _report(self, experiment: str, decision: Decision, now: int) -> Report:
         randbits = self.random_bits_for_tests_only
@@ -278,11 +319,25 @@ class Client:
             return False
         return True
 
-    def _charge(self, epsilon: float, now: int) -> bool:
-        ledger = Ledger.from_text(self._shelf.get(LEDGER), now, self.cap)
-        kept, after = ledger.charged(epsilon, now, self.cap)
-        self._shelf.set(LEDGER, after.to_text())
-        return kept
+    def _charge(self, key: str, epsilon: float, now: int) -> bool:
+        before = self._shelf.items_of(CHARGE, EARLIER)
+        ledger = Ledger.from_items(before, self.cap, now)
+        charged = ledger.charged(key, epsilon, self.cap, now)
+        after = (charged or ledger).to_items()
+        for name in after:
+            if after[name] != before.get(name):
+                self._shelf.set(name, after[name])
+        for name in before.keys() - after.keys():
+            self._shelf.remove(name)
+        return charged is not None
+
+    def _known_choice(self, experiment: str) -> Choice | None:
+        """Return the sticky choice; one that cannot be read is looked for again under the lock."""
+        try:
+            return self._sticky(experiment)
+        except StorageFailed as failed:
+            self._trouble.warn_storage(failed)
+            return None
 
     def _sticky(self, experiment: str) -> Choice | None:
         text = self._shelf.get(STICKY + experiment)
@@ -299,57 +354,23 @@ class Client:
         return Choice(arm, payload, None if key is None else lambda: self._reward(key))
 
     def _reward(self, key: str) -> None:
-        with self._shelf.lock(STATE):
-            report = self._outbox.read(key)
-            if report is None:
-                return
-            now = self._now()
-            # Times stay as they are, also on a clock that was set back: they tell nothing then.
-            rewarded = replace(report, bit=report.on_clock(now).rewarded(now).bit)
-            if self.immediate:
-                rewarded = rewarded.at_once(now)
-            self._shelf.set(key, rewarded.to_text())
+        if not self._has_consent():
+            return
+        try:
+            with self._shelf.lock(STATE):
+                report = self._outbox.read(key)
+                if report is None:
+                    return
+                now = self._now()
+                # Times stay as they are, also on a clock that was set back: they tell nothing then.
+                rewarded = replace(report, bit=report.on_clock(now).rewarded(now).bit)
+                if self.immediate:
+                    rewarded = rewarded.at_once(now)
+                self._shelf.set(key, rewarded.to_text())
+        except StorageFailed as failed:
+            self._trouble.warn_storage(failed)
         if self.immediate:  # otherwise nothing may happen because of a reward
             self._background.wake()
-
-
-class _Background:
-    """A thread that flushes an outbox whenever a report falls due."""
-
-    def __init__(self, outbox: Outbox, now: Callable[[], int]) -> None:
-        self._outbox = outbox
-        self._now = now
-        self._thread: threading.Thread | None = None
-        self._woken = threading.Event()
-        self._is_ending = False
-
-    def start(self) -> None:
-        if self._thread is None:
-            self._is_ending = False
-            self._thread = threading.Thread(target=self._run, daemon=True, name="whitelie-reports")
-            self._thread.start()
-
-    def wake(self) -> None:
-        self._woken.set()
-
-    def stop(self) -> None:
-        if self._thread is not None:
-            self._is_ending = True
-            self.wake()
-            self._thread.join()
-            self._thread = None
-
-    def _run(self) -> None:
-        while not self._is_ending:
-            self._woken.clear()
-            try:
-                self._outbox.flush()
-                due = self._outbox.next_due()
-            except WhitelieWarning:  # a program that makes errors of warnings keeps its reports
-                due = None
-            pause = LONGEST_SLEEP if due is None else (due - self._now()) / 1000
-            if not self._is_ending:
-                self._woken.wait(min(max(pause, 0.0), LONGEST_SLEEP))
 
 
 def _is_one(value: int) -> bool:

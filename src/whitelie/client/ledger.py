@@ -1,14 +1,25 @@
-"""What reports have cost together in this period, against the most that they may cost."""
+"""What reports have cost, charge by charge, against the most that they may cost together."""
 
 import json
 import math
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from whitelie.errors import real_number
 
+CHARGE = "whitelie.charge."
+"""What the keys of charges begin with; the id of the report follows."""
+
+EARLIER = "whitelie.ledger"
+"""The one item of earlier versions."""
+
+FROM_EARLIER = CHARGE + "ledger"
 DAY = 24 * 60 * 60 * 1000
 """In milliseconds."""
+
+KEPT_FOR = 400.0
+"""Days for which a charge is kept at least: another client may come with a longer cap."""
 
 TOLERANCE = 1 + 1e-9
 """Two devices may differ in the last digits of a logarithm and must not differ in what they do."""
@@ -16,7 +27,7 @@ TOLERANCE = 1 + 1e-9
 
 @dataclass(frozen=True)
 class Cap:
-    """The most epsilon that all reports of a device may cost together in a period."""
+    """The most epsilon that all reports of a device may cost together within any `days`."""
 
     epsilon: float = 10.0
     days: float = 1.0
@@ -29,38 +40,117 @@ class Cap:
 
 
 @dataclass(frozen=True)
-class Ledger:
-    """When the period began, in milliseconds, and what was spent since."""
+class Charge:
+    """What one report cost, when (in milliseconds), and the cap of the client that charged it.
 
-    start: float = -math.inf
-    spent: float = 0.0
+    An infinite epsilon, stored as null, is more than any cap.
+    """
 
-    def charged(self, epsilon: float, now: int, cap: Cap) -> tuple[bool, Self]:
-        """Return whether a report of this epsilon is within the cap, and the ledger afterwards.
+    at: float
+    epsilon: float
+    most: float
+    days: float
 
-        >>> kept, ledger = Ledger().charged(0.75, 0, Cap(epsilon=1, days=1))
-        >>> kept, ledger.charged(0.75, DAY - 1, Cap(1))[0], ledger.charged(0.75, DAY, Cap(1))[0]
-        (True, False, True)
-        """
-        start, spent = min(self.start, now), self.spent  # after now: the clock was set back
-        if now >= start + cap.days * DAY:
-            start, spent = now, 0.0
-        kept = spent + epsilon <= cap.epsilon * TOLERANCE
-        return kept, type(self)(start, spent + epsilon if kept else spent)
+    @classmethod
+    def of(cls, epsilon: float, cap: Cap, now: float) -> Self:
+        """Return a charge of now."""
+        return cls(now, epsilon, cap.epsilon, cap.days)
+
+    @classmethod
+    def from_text(cls, text: str, cap: Cap, now: float) -> Self:
+        """Return the charge of a text; what is not understood is more than any cap, of now."""
+        try:
+            found = json.loads(text)
+            epsilon, limit = found["epsilon"], found["cap"]
+            charge = cls(
+                _number(found["at"]),
+                math.inf if epsilon is None else float(_number(epsilon)),
+                float(_number(limit["epsilon"])),
+                float(_number(limit["days"])),
+            )
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            return cls.of(math.inf, cap, now)
+        return replace(charge, at=min(charge.at, now))  # after now: the clock was set back
 
     def to_text(self) -> str:
         """Return it as JSON."""
-        return json.dumps({"start": self.start, "spent": self.spent})
+        epsilon = None if math.isinf(self.epsilon) else self.epsilon
+        cap = {"epsilon": self.most, "days": self.days}
+        return json.dumps({"at": self.at, "epsilon": epsilon, "cap": cap})
+
+    def is_within_cap(self, others: Iterable["Charge"]) -> bool:
+        """Return whether it is within its own cap, together with others of the span it ends."""
+        start = self.at - self.days * DAY
+        spent = sum(other.epsilon for other in others if other.at > start)
+        return spent + self.epsilon <= self.most * TOLERANCE
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All charges of a device, by their keys."""
+
+    charges: Mapping[str, Charge]
 
     @classmethod
-    def from_text(cls, text: str | None, now: int, cap: Cap) -> Self:
-        """Return the ledger of a text, an empty one of none; what is not understood is full."""
-        if text is None:
-            return cls()
-        try:
-            found = json.loads(text)
-            ledger = cls(float(found["start"]), float(found["spent"]))
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            return cls(now, cap.epsilon)
-        sound = math.isfinite(ledger.start) and ledger.spent >= 0
-        return ledger if sound else cls(now, cap.epsilon)
+    def from_items(cls, items: Mapping[str, str], cap: Cap, now: float) -> Self:
+        """Return the ledger of stored texts, as a client with this cap reads it now."""
+        charges = {
+            key: Charge.from_text(text, cap, now)
+            for key, text in items.items()
+            if key.startswith(CHARGE)
+        }
+        if EARLIER in items:
+            before = charges[FROM_EARLIER].epsilon if FROM_EARLIER in charges else 0.0
+            charges[FROM_EARLIER] = Charge.of(before + _spent(items[EARLIER]), cap, now)
+        days = max(KEPT_FOR, cap.days, *(charge.days for charge in charges.values()))
+        oldest = now - days * DAY
+        return cls({key: charge for key, charge in charges.items() if charge.at > oldest})
+
+    def charged(self, key: str, epsilon: float, cap: Cap, now: float) -> Self | None:
+        """Return the ledger with one more charge, or None if that would exceed the cap.
+
+        >>> first = Ledger({}).charged("a", 0.75, Cap(epsilon=1, days=1), 0)
+        >>> [first.charged("b", 0.75, Cap(1, 1), at) is not None for at in (DAY - 1, DAY)]
+        [False, True]
+        """
+        charge = Charge.of(epsilon, cap, now)
+        if not charge.is_within_cap(self.charges.values()):
+            return None
+        return type(self)({**self.charges, key: charge})
+
+    def allows(self, key: str) -> bool:
+        """Return whether a report may be sent: its charge is within the cap it was made under.
+
+        Of charges that were made at the same instant, unseen by each other, those with the least
+        keys are. A report without a charge is one of an earlier version.
+        """
+        own = self.charges.get(key)
+        if own is None:
+            return True
+        place = (own.at, key)
+        return own.is_within_cap(
+            charge for other, charge in self.charges.items() if (charge.at, other) < place
+        )
+
+    def to_items(self) -> dict[str, str]:
+        """Return the texts to store, by their keys."""
+        return {key: charge.to_text() for key, charge in self.charges.items()}
+
+
+def _spent(text: str) -> float:
+    """Return what the item of an earlier version says; what is not understood is infinite."""
+    try:
+        found = json.loads(text)
+        _number(found["start"])
+        return _number(found["spent"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return math.inf
+
+
+def _number(value: Any) -> float:
+    """Return a finite number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError
+    return value

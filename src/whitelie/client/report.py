@@ -8,6 +8,8 @@ from whitelie.channel.coin import RandomBits
 from whitelie.client.decision import Decision
 
 PREFIX = "whitelie.report."
+UNSEEN = 1000
+"""Milliseconds after which everybody who shares a storage has seen the last reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +17,7 @@ class Report:
     """What is stored of a decision until its report is settled. Times are in milliseconds.
 
     `bits` are RR(0) and RR(1), `bit` is the one to send. A reward counts until `until`, nothing
-    leaves before `due`, and after `expires` the service would not count it.
+    leaves before `earliest`, and after `expires` the service would not count it.
     """
 
     server: str
@@ -56,6 +58,12 @@ class Report:
     def at_once(self, moment: int) -> Self:
         """Return the report, due at a moment that the outcome may have set."""
         return replace(self, due=min(self.due, moment))
+
+    @property
+    def earliest(self) -> int:
+        """When it may leave: `due`, and not before everybody has seen the last reward."""
+        is_at_once = self.due < self.until
+        return self.due if is_at_once else max(self.due, self.until + UNSEEN)
 
     def sealed(self) -> Self:
         """Return the report with one bit left: no reward changes it any more."""

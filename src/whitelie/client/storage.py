@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote
 
-from whitelie.client.trouble import Trouble
-
 STATE, SENDING = "state", "sending"
 """The two locks: held while something is changed, and while reports are sent."""
 
@@ -21,7 +19,8 @@ _LOCK = ".lock"
 class Storage(Protocol):
     """Texts by key, and locks that everybody who uses these texts shares.
 
-    Every method may raise: the client then goes on in memory.
+    Every method may raise, before or after it has done its work: the client then does without
+    the report or the reward in question, and says so.
     """
 
     def get(self, key: str) -> str | None:
@@ -83,7 +82,8 @@ class Folder:
     def get(self, key: str) -> str | None:
         """Return the text of a key, or None."""
         with suppress(FileNotFoundError):
-            return self._file(key).read_text(encoding="utf-8")
+            # What is damaged must be read to be seen as damaged, and removed.
+            return self._file(key).read_text(encoding="utf-8", errors="replace")
         return None
 
     def set(self, key: str, text: str) -> None:
@@ -119,7 +119,7 @@ class Folder:
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
         """Keep other threads and processes out; a lock ends with the process that holds it."""
-        fcntl = import_module("fcntl")  # Windows lacks it: there reports wait in memory
+        fcntl = import_module("fcntl")  # Windows lacks it: there a folder always fails
         self._make()
         descriptor = os.open(self._path / (name + _LOCK), os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -152,75 +152,61 @@ class Folder:
             os.close(descriptor)
 
 
-class Shelf:
-    """A storage that does not fail: what it cannot write or remove is remembered in memory."""
+class StorageFailed(Exception):
+    """The storage could not do what was asked; it may have done it all the same."""
 
-    def __init__(self, storage: Storage, trouble: Trouble) -> None:
+
+class Shelf:
+    """A storage that fails in one way only, by `StorageFailed`. It keeps nothing itself.
+
+    A copy in memory of what could not be written would let a program that starts again send
+    something else than it has sent before.
+    """
+
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._trouble = trouble
-        self._differs: dict[str, str | None] = {}
-        self._unread: set[str] = set()
-        self._locks = {name: threading.Lock() for name in (STATE, SENDING)}
 
     def get(self, key: str) -> str | None:
         """Return the text of a key, or None."""
-        if key in self._differs:
-            return self._differs[key]
-        try:
+        with _translated():
             return self._storage.get(key)
-        except Exception as error:
-            self._unread.add(key)
-            self._warn(error)
-            return None
 
     def set(self, key: str, text: str) -> None:
-        """Keep a text, in memory if need be."""
-        self._change(key, text)
+        """Keep a text."""
+        with _translated():
+            self._storage.set(key, text)
 
     def remove(self, key: str) -> None:
-        """Remove a text; if that fails it is not seen any more."""
-        self._change(key, None)
+        """Remove a text, if it is there."""
+        with _translated():
+            self._storage.remove(key)
 
-    def keys_of(self, prefix: str) -> list[str]:
-        """Return the keys that begin so."""
-        try:
-            stored = self._storage.keys()
-        except Exception as error:
-            stored = []
-            self._warn(error)
-        known = dict.fromkeys([*stored, *self._differs])
-        present = [key for key in known if self._differs.get(key, "") is not None]
-        return [key for key in present if key.startswith(prefix)]
+    def keys_of(self, *prefixes: str) -> list[str]:
+        """Return the keys that begin with one of these."""
+        with _translated():
+            return [key for key in self._storage.keys() if key.startswith(prefixes)]  # noqa: SIM118
+
+    def items_of(self, *prefixes: str) -> dict[str, str]:
+        """Return the texts whose keys begin with one of these."""
+        found = {key: self.get(key) for key in self.keys_of(*prefixes)}
+        return {key: text for key, text in found.items() if text is not None}
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Keep others out; if the storage cannot, at least other threads of this client."""
-        with ExitStack() as held:
-            held.enter_context(self._locks[name])
-            try:
-                held.enter_context(self._storage.lock(name))
-            except Exception as error:
-                self._warn(error)
-            yield
-
-    def _change(self, key: str, text: str | None) -> None:
-        if text is not None and key in self._unread:  # it may hold what must not be lost
-            self._differs[key] = text
-            return
+        """Keep others out."""
+        held = ExitStack()
+        with _translated():
+            held.enter_context(self._storage.lock(name))
         try:
-            if text is None:
-                self._storage.remove(key)
-            else:
-                self._storage.set(key, text)
-        except Exception as error:
-            self._differs[key] = text
-            self._warn(error)
-        else:
-            self._differs.pop(key, None)
+            yield
+        finally:
+            with _translated():
+                held.close()
 
-    def _warn(self, error: Exception) -> None:
-        self._trouble.warn(
-            "storage",
-            f"the storage fails ({type(error).__name__}), so reports wait in memory and are lost "
-            "when the program ends; make room, or give a storage that can be written",
-        )
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # a storage of the caller's own may raise anything
+        raise StorageFailed(type(error).__name__) from error

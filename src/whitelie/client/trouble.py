@@ -22,3 +22,11 @@ class Trouble:
                 return
             self._known.add(cause)
         warnings.warn(f"whitelie: {message}", WhitelieWarning, stacklevel=4)
+
+    def warn_storage(self, failed: Exception) -> None:
+        """Say that the storage fails."""
+        self.warn(
+            "storage",
+            f"the storage fails ({failed}), so that reports or rewards are not kept, or not sent "
+            "now; make room, or give a storage that can be read, written and locked",
+        )
