@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from audit import Record
 from service import BUTTON, KEYS, SECRET, Clock, keys
 from whitelie.channel import RandomizedResponse
-from whitelie.client import Answer, Client, InProcess, Memory, NoAnswer, Transport
+from whitelie.client import Answer, Client, InProcess, Memory, NoAnswer, Storage, Transport
 from whitelie.service.app import build
 from whitelie.service.door import Service
 from whitelie.service.engine import Engine
@@ -22,10 +22,15 @@ from whitelie.service.store.sqlite import SQLiteStore
 
 KEY = KEYS["publishable"]
 WINDOW, SPREAD = 600, 60
-WEEK = 7 * 24 * 60 * 60
+DAY = 24 * 60 * 60
+WEEK = 7 * DAY
 ONE = RandomizedResponse.from_epsilon(1)
 LARGEST = 2**64 - 1
 FLIPS = {"RR(0) = 1, RR(1) = 0": (0, LARGEST), "RR(0) = 0, RR(1) = 1": (LARGEST, 0)}
+
+
+Make = Callable[["Stub", Storage], Client]
+"""Starts the client of a device: a page is loaded, a program begins."""
 
 
 class Request(NamedTuple):
@@ -154,31 +159,52 @@ def operating(folder: Path) -> Iterator[Operator]:
 
 
 def advance(client: Client, clock: Clock, to: float) -> None:
-    """Let time pass; the client sends whatever falls due on the way."""
-    while (due := client.next_due) is not None and due <= to:
-        clock.now = max(clock.now, due)
+    """Let time pass; the client sends whatever falls due on the way, if its rule is such."""
+    client.flush()
+    while (due := client.next_due) is not None and clock.now < due <= to:
+        clock.now = due
         client.flush()
     clock.now = max(clock.now, to)
     client.flush()
 
 
-def visits(make: Callable[[Stub], Client], number: int, seed: int = 1) -> list[Record]:
-    """Let visitors come, each with a device of their own; three in ten click within the window."""
+@dataclass(frozen=True)
+class People:
+    """How people behave: how often they leave the page after a visit, and when they come back.
+
+    Both by reward. `returns` are mean days from when all reports are due.
+    """
+
+    leaves: tuple[float, float] = (0.0, 0.0)
+    returns: tuple[float, float] = (1.0, 1.0)
+
+
+def visits(make: Make, number: int, seed: int = 1, people: People | None = None) -> list[Record]:
+    """Let visitors come, each with a device of their own; three in ten click within the window.
+
+    Those who do not leave the page stay until their report is due. All come back once.
+    """
+    people = people or People()
     draw = random.Random(seed)
     clock = Clock()
     stub = Stub(clock)
     rewards = []
     for _ in range(number):
-        start = clock()
-        client = make(stub)
+        start, storage = clock(), Memory()
+        client = make(stub, storage)
         choice = client.decide("button")
         click = draw.uniform(0, WINDOW / 0.3)
-        if click < WINDOW + SPREAD:
+        reward = int(click <= WINDOW)
+        if reward:
             advance(client, clock, start + click)
             choice.reward(1)
             client.flush()
-        rewards.append(int(click <= WINDOW))
-        advance(client, clock, start + 2 * (WINDOW + SPREAD))
+        if draw.random() >= people.leaves[reward]:
+            advance(client, clock, start + 2 * (WINDOW + SPREAD))
+        rewards.append(reward)
+        away = draw.expovariate(1 / (DAY * people.returns[reward]))
+        clock.now = start + 2 * (WINDOW + SPREAD) + min(away, WEEK / 2)
+        make(stub, storage).flush()
     return records(stub, rewards)
 
 
@@ -196,17 +222,12 @@ def records(stub: Stub, rewards: list[int]) -> list[Record]:
     return found
 
 
-class OnlyClicks(Memory):
-    """Sabotage: reports are found only after a reward has changed them."""
+class OnlyClicks(Client):
+    """Sabotage: reports only what was clicked."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._changes: dict[str, int] = {}
+    def _reward(self, key: str) -> None:
+        super()._reward(key)
+        self._shelf.set("clicked", "yes")
 
-    def set(self, key: str, text: str) -> None:
-        self._changes[key] = self._changes.get(key, 0) + 1
-        super().set(key, text)
-
-    def keys(self) -> list[str]:
-        known = super().keys()
-        return [key for key in known if self._changes[key] > 1]
+    def flush(self) -> int:
+        return super().flush() if self._shelf.keys_of("clicked") else 0

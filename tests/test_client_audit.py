@@ -7,43 +7,60 @@ from pathlib import Path
 import pytest
 
 from audit import Interval, Record, audit, complaints
-from devices import KEY, ONE, SPREAD, WINDOW, OnlyClicks, Recorder, Stub, operating, visits
-from whitelie.client import Client
+from devices import (
+    KEY,
+    ONE,
+    SPREAD,
+    WINDOW,
+    Make,
+    OnlyClicks,
+    People,
+    Recorder,
+    Stub,
+    operating,
+    visits,
+)
+from whitelie.client import Client, Storage
 
 pytestmark = pytest.mark.filterwarnings("ignore:whitelie. (reports leave at once|the bits are not)")
 
 VISITS = 20_000
 
 
-def honest(stub: Stub) -> Client:
-    return Client(stub, KEY, clock=stub.clock)
+def next_visit(stub: Stub, storage: Storage) -> Client:
+    return Client(stub, KEY, clock=stub.clock, storage=storage)
 
 
-def only_clicks(stub: Stub) -> Client:
+def when_due(stub: Stub, storage: Storage) -> Client:
+    return Client(stub, KEY, clock=stub.clock, storage=storage, sending="when-due")
+
+
+def only_clicks(stub: Stub, storage: Storage) -> Client:
     """Reports only what was clicked."""
-    return Client(stub, KEY, clock=stub.clock, storage=OnlyClicks())
+    return OnlyClicks(stub, KEY, clock=stub.clock, storage=storage)
 
 
-def at_the_click(stub: Stub) -> Client:
+def at_the_click(stub: Stub, storage: Storage) -> Client:
     """Reports when the outcome is known."""
-    return Client(stub, KEY, clock=stub.clock, immediate=True)
+    return Client(stub, KEY, clock=stub.clock, storage=storage, immediate=True)
 
 
-def unflipped(stub: Stub) -> Client:
+def unflipped(stub: Stub, storage: Storage) -> Client:
     """Sends the truth: RR(0) = 0 and RR(1) = 1."""
     words = iter([2**64 - 1, 0])
 
     def draw(size: int) -> int:
         return next(words) if size == 64 else secrets.randbits(size)
 
-    return Client(stub, KEY, clock=stub.clock, random_bits_for_tests_only=draw)
+    return Client(stub, KEY, clock=stub.clock, storage=storage, random_bits_for_tests_only=draw)
 
 
 @pytest.mark.parametrize(
     ("number", "power"), [(5_000, 0.6), pytest.param(VISITS, 0.8, marks=pytest.mark.long)]
 )
-def test_the_client_keeps_its_promise(number: int, power: float) -> None:
-    found = audit(visits(honest, number))
+@pytest.mark.parametrize("rule", [next_visit, when_due])
+def test_the_client_keeps_its_promise(rule: Make, number: int, power: float) -> None:
+    found = audit(visits(rule, number))
     print(found)
     assert complaints(found, ONE, WINDOW) == []
     assert found.shares == (1.0, 1.0)
@@ -61,12 +78,39 @@ def test_the_client_keeps_its_promise(number: int, power: float) -> None:
         (unflipped, "reward 1 becomes 1 with probability"),
     ],
 )
-def test_the_audit_catches_sabotage(sabotage: object, complaint: str) -> None:
+def test_the_audit_catches_sabotage(sabotage: Make, complaint: str) -> None:
     """Negative controls."""
-    assert callable(sabotage)
     said = complaints(audit(visits(sabotage, 2_000)), ONE, WINDOW)
     print(said)
     assert any(complaint in each for each in said), said
+
+
+LEAVING = People(leaves=(0.6, 0.9))
+
+
+def test_next_visit_hides_who_has_left_the_page() -> None:
+    """Nine in ten who click leave the page, and six in ten of the others."""
+    found = audit(visits(next_visit, 2_000, people=LEAVING))
+    assert complaints(found, ONE, WINDOW) == []
+    assert found.shares == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "people"),
+    [
+        (when_due, LEAVING),
+        # What no client can hide: who has clicked comes back sooner.
+        (next_visit, People(leaves=(0.6, 0.9), returns=(1, 0.5))),
+    ],
+)
+def test_the_audit_finds_times_that_people_give_away(rule: Make, people: People) -> None:
+    (said,) = complaints(audit(visits(rule, 2_000, people=people)), ONE, WINDOW)
+    assert "when a report comes depends on the reward" in said
+
+
+def test_when_due_hides_the_outcome_from_time_if_leaving_does_not_depend_on_it() -> None:
+    people = People(leaves=(0.75, 0.75))
+    assert complaints(audit(visits(when_due, 2_000, people=people)), ONE, WINDOW) == []
 
 
 def test_the_audit_reads_records() -> None:
@@ -102,7 +146,7 @@ def test_the_promise_is_kept_to_the_real_service(tmp_path: Path, number: int) ->
         recorder = Recorder(operator.server, operator.clock)
 
         def ready(_: int) -> Client:
-            return Client(recorder, KEY, clock=operator.clock, timeout=60)
+            return Client(recorder, KEY, clock=operator.clock, timeout=60, sending="when-due")
 
         def decide(reward: int, client: Client) -> None:
             client.decide(experiment).reward(reward)

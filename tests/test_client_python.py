@@ -74,7 +74,8 @@ def stub(clock: Clock) -> Stub:
 
 
 def client_of(stub: Stub, **changes: Any) -> Client:
-    return Client(stub, KEY, clock=stub.clock, **changes)
+    """A client that sends by itself: most rules are the same under both rules of sending."""
+    return Client(stub, KEY, clock=stub.clock, **({"sending": "when-due"} | changes))
 
 
 def warned(match: str) -> Any:

@@ -9,6 +9,9 @@ from whitelie.client.trouble import WhitelieWarning
 LONGEST_SLEEP = 60.0
 """Seconds after which the thread looks again: another process may have stored a report."""
 
+SLEEP_WHEN_HELD = 5.0
+"""Seconds between looks at what is due and may not be sent."""
+
 
 class Background:
     """A thread that flushes an outbox whenever it may send a report."""
@@ -48,7 +51,7 @@ class Background:
             except WhitelieWarning:  # a program that makes errors of warnings keeps its reports
                 due = None
             pause = LONGEST_SLEEP if due is None else (due - self._now()) / 1000
-            if pause <= 0:  # it is due and was not sent: there is no consent
-                pause = LONGEST_SLEEP
+            if pause <= 0:  # it is due and was not sent, as without consent
+                pause = SLEEP_WHEN_HELD
             if not self._is_ending:
                 self._woken.wait(min(pause, LONGEST_SLEEP))
