@@ -97,6 +97,11 @@ def chosen(word0: int = 0, word1: int = 0, time: int = 0) -> Callable[[int], int
     return lambda size: {64: lambda: next(words), 32: lambda: time, 96: lambda: next(ids)}[size]()
 
 
+def client_of(stub: Stub, **changes: Any) -> Client:
+    """A client that sends by itself: most rules are the same under both rules of sending."""
+    return Client(stub, KEY, clock=stub.clock, **({"sending": "when-due"} | changes))
+
+
 @dataclass
 class Recorder:
     """Passes requests on to a service, and writes them down."""

@@ -4,11 +4,8 @@ import asyncio
 import inspect
 import json
 import math
-import os
 import secrets
-import signal
 import socket
-import stat
 import subprocess
 import sys
 import threading
@@ -37,6 +34,7 @@ from devices import (
     Stub,
     advance,
     chosen,
+    client_of,
     decision,
     operating,
 )
@@ -71,11 +69,6 @@ def clock() -> Clock:
 @pytest.fixture
 def stub(clock: Clock) -> Stub:
     return Stub(clock)
-
-
-def client_of(stub: Stub, **changes: Any) -> Client:
-    """A client that sends by itself: most rules are the same under both rules of sending."""
-    return Client(stub, KEY, clock=stub.clock, **({"sending": "when-due"} | changes))
 
 
 def warned(match: str) -> Any:
@@ -780,123 +773,6 @@ def test_forget_erases_everything(stub: Stub, tmp_path: Path) -> None:
     assert client.flush() == 0
     client.decide("button", sticky=True)
     assert stub.asked == 2
-
-
-# The disk ----------------------------------------------------------------------------------------
-
-
-class Full(Memory):
-    """A disk that can be read, and fails when something is written, removed or locked."""
-
-    def __init__(self, *broken: str) -> None:
-        super().__init__()
-        for name in broken:
-            setattr(self, name, self._fail)
-
-    def _fail(self, *_: Any) -> Any:
-        raise OSError(28, "No space left on device")
-
-
-BROKEN = [("set",), ("set", "remove"), ("lock",), ("get", "set", "remove", "keys", "lock")]
-
-
-@pytest.mark.parametrize("broken", BROKEN, ids=str)
-def test_with_a_full_disk_reports_wait_in_memory(stub: Stub, broken: tuple[str, ...]) -> None:
-    client = client_of(stub, storage=Full(*broken), cap=Cap(3))
-    with warned("the storage fails .OSError., so reports wait in memory"):
-        client.decide("button", sticky=True).reward(1)
-    assert client.decide("button", sticky=True).arm == "green"
-    for _ in range(4):
-        client.decide("button")
-    assert stub.asked == 5
-    stub.clock.forward(WINDOW + SPREAD)
-    assert client.flush() == 3, "the ledger holds too"
-    assert client.flush() == 0
-    client.forget()
-    assert client.next_due is None
-
-
-def test_a_disk_that_has_room_again_is_used(stub: Stub) -> None:
-    storage = Full("set")
-    client = client_of(stub, storage=storage)
-    with warned("the storage fails"):
-        client.decide("button")
-    del storage.set
-    client.decide("button")
-    spent = json.loads(storage.get("whitelie.ledger") or "")["spent"]
-    assert spent == pytest.approx(2)
-
-
-def test_what_could_not_be_read_is_not_overwritten(stub: Stub) -> None:
-    storage = Full("get")
-    Memory.set(storage, "whitelie.ledger", "what was spent")
-    client = client_of(stub, storage=storage)
-    with warned("the storage fails"):
-        client.decide("button")
-    assert Memory.get(storage, "whitelie.ledger") == "what was spent"
-
-
-def test_a_folder_that_cannot_be_made(stub: Stub, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    client = client_of(stub, storage=Folder(tmp_path / "file/folder"))
-    with warned("the storage fails"):
-        client.decide("button").reward(1)
-    stub.clock.forward(WINDOW + SPREAD)
-    assert client.flush() == 1
-
-
-def test_a_folder_is_its_owners_alone(stub: Stub, tmp_path: Path) -> None:
-    folder = tmp_path / "deep" / "device"
-    before = os.umask(0)
-    try:
-        client_of(stub, storage=Folder(folder)).decide("../<button>?", sticky=True)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    files = list(folder.iterdir())
-    assert len(files) >= 4
-    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
-    assert stub.requests[0].path == "/v1/experiments/..%2F%3Cbutton%3E%3F/decisions"
-
-
-def test_a_folder_keeps_texts_by_key(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "new")
-    assert folder.keys() == []
-    assert folder.get("a") is None
-    folder.remove("a")
-    for key in ("a", "b/../c", "ü.lock%"):
-        folder.set(key, f"text of {key}")
-    folder.set("a", "new")
-    folder.remove("b/../c")
-    assert folder.keys() == ["a", "ü.lock%"]
-    assert Folder(tmp_path / "new").get("a") == "new"
-
-
-WRITER = """
-import sys
-from whitelie.client import Folder
-folder = Folder(sys.argv[1])
-for number in range(10**9):
-    with folder.lock("state"):
-        folder.set("text", str(number % 10) * 300_000)
-    print(number, flush=True)
-"""
-
-
-def test_a_killed_writer_leaves_whole_texts(tmp_path: Path) -> None:
-    for _ in range(3):
-        command = [sys.executable, "-c", WRITER, str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
-            assert writer.stdout is not None
-            writer.stdout.readline()
-            time.sleep(0.05)
-            writer.send_signal(signal.SIGKILL)
-        folder = Folder(tmp_path)
-        with folder.lock("state"):  # which ended with its holder
-            text = folder.get("text")
-            assert text is not None
-            assert text == text[0] * 300_000
-            assert not list(tmp_path.glob("*.partial"))
 
 
 # Over the network --------------------------------------------------------------------------------
