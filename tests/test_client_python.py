@@ -51,6 +51,7 @@ from whitelie.client import (
     InProcess,
     Memory,
     NoAnswer,
+    Storage,
     WhitelieWarning,
 )
 from whitelie.client.report import Report
@@ -109,7 +110,9 @@ def test_a_round_with_the_real_service(tmp_path: Path) -> None:
     with operating(tmp_path) as operator:
         experiment = operator.create()
         recorder = Recorder(operator.server, operator.clock)
-        client = Client(recorder, KEY, clock=operator.clock, timeout=60)
+        client = Client(
+            recorder, KEY, clock=operator.clock, timeout=60, storage=Memory(), sending="when-due"
+        )
         choice = client.decide(experiment)
         assert (choice.arm, choice.payload) in [("green", {"colour": "#0a0"}), ("blue", None)]
         choice.reward(1)
@@ -316,18 +319,95 @@ def test_the_ledger_is_shared_by_clients_and_survives(stub: Stub, tmp_path: Path
     assert sent == [1, 1], "each service gets its own reports, and the third was beyond the cap"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"start": 0, "spent": -5}', '{"spent": 1}', "null"]
-)
-def test_a_ledger_that_is_not_understood_counts_as_full(stub: Stub, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "{", "null", '{"start": 0, "spent": -5}'])
+@pytest.mark.parametrize("key", ["whitelie.ledger", "whitelie.charge.0"])
+def test_a_ledger_that_is_not_understood_counts_as_full(stub: Stub, key: str, text: str) -> None:
     storage = Memory()
-    storage.set("whitelie.ledger", text)
+    storage.set(key, text)
     client = client_of(stub, storage=storage)
     client.decide("button")
     assert client.next_due is None
+    assert storage.get("whitelie.ledger") is None
     stub.clock.forward(DAY)
     client.decide("button")
     assert client.next_due is not None
+
+
+def test_what_an_earlier_version_spent_is_spent(stub: Stub) -> None:
+    storage = Memory()
+    now = round(1000 * stub.clock())
+    storage.set("whitelie.ledger", json.dumps({"start": now - 1000, "spent": 8.5}))
+    storage.set("whitelie.report.0", json.dumps(stored_report(stub)))
+    client = client_of(stub, storage=storage)
+    for _ in range(3):
+        client.decide("button")
+    assert sorted(key for key in storage.keys() if "charge" in key)[1] == "whitelie.charge.ledger"  # noqa: SIM118
+    stub.clock.forward(WINDOW + SPREAD)
+    assert client.flush() == 2, "the report of the earlier version, and one more"
+
+
+def stored_report(stub: Stub) -> dict[str, Any]:
+    now = round(1000 * stub.clock())
+    times = {"decided": now, "until": now, "due": now, "expires": now + 10**7}
+    texts = {"server": stub.address, "experiment": "a", "arm": "green", "token": "earlier"}
+    return {**texts, "bits": [0, 1], "bit": 0, **times}
+
+
+def test_a_longer_cap_holds_beside_a_shorter_one(stub: Stub) -> None:
+    """Two clients on one storage for 30 days; the shorter cap resets nothing."""
+    storage = Memory()
+    strict = client_of(stub, storage=storage, cap=Cap(epsilon=3, days=30))
+    usual = client_of(stub, storage=storage)
+    tokens = set()
+    for _ in range(29):
+        for client in (strict, strict, strict, strict, usual, usual):
+            stub.clock.forward(0.001)
+            client.decide("button")
+            if client is strict:
+                tokens.add(f"token {len(stub.requests)}")
+        stub.clock.forward(DAY)
+        strict.flush()
+    sent = {report.body["token"] for report in stub.reports}
+    assert len(sent & tokens) == 3
+    assert len(sent - tokens) == 2 * 29
+
+
+def test_experiments_and_services_share_the_cap_first_come_first_served(stub: Stub) -> None:
+    storage, other = Memory(), Stub(stub.clock, address="http://other.example")
+    here, there = [client_of(each, storage=storage, cap=Cap(3)) for each in (stub, other)]
+    here.decide("a")
+    there.decide("a")
+    here.decide("b")
+    here.decide("a")
+    there.decide("c")
+    stub.clock.forward(WINDOW + SPREAD)
+    assert (here.flush(), there.flush()) == (2, 1)
+
+
+def test_the_cap_holds_around_every_change_of_days(stub: Stub) -> None:
+    client = client_of(stub, cap=Cap(epsilon=3, days=1))
+    stub.clock.forward(0.9 * DAY)
+    for moment in (0.9, 1.1):
+        for _ in range(3):
+            client.decide(f"button at {moment}")
+        stub.clock.forward(0.2 * DAY)
+    assert client.flush() == 3
+
+
+def test_what_was_charged_unseen_is_not_sent_beyond_the_cap(stub: Stub) -> None:
+    """Clients that do not see each other's charges, as tabs in the same instant."""
+    shared = Memory()
+    for _ in range(11):
+        alone = Memory()
+        client_of(stub, storage=alone).decide("button")
+        for key in alone.keys():  # noqa: SIM118
+            shared.set(key, alone.get(key) or "")
+    assert len(shared.keys()) == 22
+    stub.clock.forward(WINDOW + SPREAD)
+    client = client_of(stub, storage=shared)
+    assert client.flush() == 10
+    assert client.next_due is None
+    assert len(shared.keys()) == 10, "the eleventh report is removed, and its charge"
 
 
 def test_without_consent_nothing_is_stored(stub: Stub) -> None:
@@ -339,6 +419,36 @@ def test_without_consent_nothing_is_stored(stub: Stub) -> None:
     client.decide("button")
     assert len(stub.requests) == 2
     assert client.next_due is not None
+
+
+def test_withdrawn_consent_holds_back_what_waits(stub: Stub) -> None:
+    storage, given = Memory(), [True]
+    draws = chosen(0, LARGEST)
+    client = client_of(
+        stub, storage=storage, consent=lambda: given[0], random_bits_for_tests_only=draws
+    )
+    choice = client.decide("button")
+    stored = {key: storage.get(key) for key in storage.keys()}  # noqa: SIM118
+    given[0] = False
+    choice.reward(1)
+    client.decide("button")
+    assert {key: storage.get(key) for key in storage.keys()} == stored  # noqa: SIM118
+    stub.clock.forward(WINDOW + SPREAD)
+    assert client.flush() == 0
+    assert not stub.reports
+    given[0] = True
+    assert client.flush() == 1
+    assert [report.body["bit"] for report in stub.reports] == [1], "the click did not count"
+
+
+def test_without_consent_what_has_expired_is_removed(stub: Stub) -> None:
+    storage, given = Memory(), [True]
+    client = client_of(stub, storage=storage, consent=lambda: given[0])
+    client.decide("button")
+    given[0] = False
+    stub.clock.forward(WEEK + 1)
+    client.flush()
+    assert ["charge" in key for key in storage.keys()] == [True]  # noqa: SIM118
 
 
 def test_only_true_is_consent(stub: Stub) -> None:
@@ -653,7 +763,7 @@ def test_a_crash_between_sending_and_removing_counts_once(tmp_path: Path) -> Non
         options: dict[str, Any] = {"clock": operator.clock, "timeout": 60}
         options["storage"] = Folder(tmp_path / "device")
         crashing = Crashing(operator.server, operator.clock)
-        client = Client(crashing, KEY, **options)
+        client = Client(crashing, KEY, sending="when-due", **options)
         client.decide(experiment).reward(1)
         operator.clock.forward(WINDOW + SPREAD)
         with pytest.raises(Crash):
@@ -736,7 +846,7 @@ def test_immediate_is_a_loud_downgrade(stub: Stub) -> None:
     assert client.flush() == 0
     clicked.reward(1)
     assert client.flush() == 1
-    assert client.next_due == start + WINDOW
+    assert client.next_due == start + WINDOW + 1, "everybody has seen the last reward"
 
 
 def test_two_clients_on_one_folder_send_one_report(clock: Clock, tmp_path: Path) -> None:
@@ -760,19 +870,57 @@ def test_two_clients_on_one_folder_send_one_report(clock: Clock, tmp_path: Path)
 
 
 def test_forget_erases_everything(stub: Stub, tmp_path: Path) -> None:
+    """Also what others have stored there for other services; but not what is not ours."""
     storage = Folder(tmp_path)
     client = client_of(stub, storage=storage)
+    other = client_of(Stub(stub.clock, address="http://other.example"), storage=storage)
     storage.set("of somebody else", "stays")
+    storage.set("whitelie.ledger", '{"start": 0, "spent": 1}')
     choice = client.decide("button", sticky=True)
-    assert len(storage.keys()) == 4
+    other.decide("button")
+    assert len(storage.keys()) == 1 + 2 + 3 + 1
     client.forget()
     assert storage.keys() == ["of somebody else"]
     choice.reward(1)
     client.reward("button")
     stub.clock.forward(WINDOW + SPREAD)
-    assert client.flush() == 0
+    assert client.flush() == other.flush() == 0
     client.decide("button", sticky=True)
     assert stub.asked == 2
+
+
+def test_after_forget_the_cap_begins_anew(stub: Stub) -> None:
+    """Charges say when somebody was here, and are erased with the rest."""
+    client = client_of(stub, cap=Cap(1))
+    client.decide("button")
+    client.forget()
+    client.decide("button")
+    client.decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    assert client.flush() == 1
+
+
+def test_what_has_left_is_not_called_back(stub: Stub) -> None:
+    """A report that is leaving while everything is erased is not stored again."""
+
+    class Erasing(Stub):
+        def post(
+            self, path: str, body: bytes, headers: Mapping[str, str], timeout: float
+        ) -> Answer:
+            answer = super().post(path, body, headers, timeout)
+            if self.requests[-1].is_report:
+                client.forget()
+            return answer
+
+    storage = Memory()
+    for feedback in (Answer(200), Answer(503)):
+        erasing = Erasing(stub.clock, feedback=feedback)
+        client = decided(erasing, storage=storage)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            client.flush()
+        assert len(erasing.reports) == 1
+        assert not storage.keys()
 
 
 # Over the network --------------------------------------------------------------------------------
@@ -784,7 +932,8 @@ def test_over_a_socket_to_the_real_service(tmp_path: Path) -> None:
         experiment = server.create(window=1, spread=30)
         storage = Folder(tmp_path / "device")
         address = f"http://127.0.0.1:{server.port}/"
-        client = Client(address, ADMIN_KEY, storage=storage, clock=clock, timeout=60)
+        options: dict[str, Any] = {"storage": storage, "clock": clock, "timeout": 60}
+        client = Client(address, ADMIN_KEY, sending="when-due", **options)
         assert client.decide(experiment).arm in {"a", "b", "c"}
         clock.forward(31)
         server.kill()
@@ -852,14 +1001,15 @@ def handler(said: bytes, pause: float = 0.0) -> type[Quiet]:
 )
 def test_whatever_a_server_says_nothing_is_raised(said: bytes) -> None:
     with talking(handler(said)) as address, warned("the fallback is shown"):
-        assert Client(address, KEY).decide("button", fallback=Choice("plain")) == Choice("plain")
+        client = Client(address, KEY, storage=Memory())
+        assert client.decide("button", fallback=Choice("plain")) == Choice("plain")
 
 
 def test_a_server_that_dribbles_does_not_hold_the_page(clock: Clock) -> None:
     said = b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n" + b" " * 10_000
     with talking(handler(said, 0.02)) as address, warned("within 0.2 s"):
         start = time.monotonic()
-        Client(address, KEY, timeout=0.2).decide("button")
+        Client(address, KEY, storage=Memory(), timeout=0.2).decide("button")
         assert time.monotonic() - start < 2
 
 
@@ -868,7 +1018,7 @@ def test_what_travels(clock: Clock) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nRetry-After: x\r\n\r\n" % len(body)
     talker = handler(head + body)
     with talking(talker) as address:
-        client = Client(f"{address}/learn/", KEY, clock=clock, timeout=30)
+        client = Client(f"{address}/learn/", KEY, clock=clock, timeout=30, sending="when-due")
         client.decide("a b")
         clock.forward(WINDOW + SPREAD)
         assert client.flush() == 1
@@ -881,13 +1031,40 @@ def test_what_travels(clock: Clock) -> None:
     assert set(report_headers) == said
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_and_keeps_the_report(clock: Clock, status: int) -> None:
+    elsewhere = handler(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    with talking(elsewhere) as other:
+        moved = b"HTTP/1.1 %d Moved\r\nLocation: %s/v1/feedback\r\nContent-Length: 0\r\n\r\n"
+        here = handler(moved % (status, other.encode()))
+        with talking(here) as address:
+            client = Client(address, KEY, clock=clock, timeout=30, sending="when-due")
+            storage = client._shelf
+            storage.set(
+                "whitelie.report.0", json.dumps(stored_report(Stub(clock, address=address)))
+            )
+            clock.forward(1)
+            with warned(f"answered {status} to a report, which is kept"):
+                assert client.flush() == 0
+            assert client.next_due == clock() + 5
+            clock.forward(5)
+            client.flush()
+            with warned("the fallback is shown"):
+                assert client.decide("button") == Choice(None)
+    assert len(here.seen) == 3
+    assert here.seen[0][2] == here.seen[1][2]
+    assert not elsewhere.seen
+
+
 def test_a_port_where_nobody_listens(clock: Clock) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with warned("no decision"):
-        assert Client(f"http://127.0.0.1:{port}", KEY).decide("button") == Choice(None)
+        client = Client(f"http://127.0.0.1:{port}", KEY, storage=Memory())
+        assert client.decide("button") == Choice(None)
     with warned("no decision"):
-        assert Client(f"https://127.0.0.1:{port}", KEY).decide("button") == Choice(None)
+        client = Client(f"https://127.0.0.1:{port}", KEY, storage=Memory())
+        assert client.decide("button") == Choice(None)
 
 
 FLUSHER = """
@@ -935,17 +1112,21 @@ def test_a_transport_of_ones_own_may_raise_anything(clock: Clock) -> None:
 
 def test_a_thread_sends_what_falls_due(stub: Stub) -> None:
     stub.mechanism = {"window": 0, "spread": 0}
-    with client_of(stub, min_spread=0) as client:
+    client = client_of(stub, min_spread=0)
+    for _ in range(3):
+        client.decide("button")
+    stub.clock.forward(1)
+    with client:
         client.start()  # a second start changes nothing
-        for _ in range(3):
-            client.decide("button")
         until(lambda: len(stub.reports) == 3 or None)
-    stub.mechanism = {}
-    client.decide("button")
-    stub.clock.forward(WINDOW + SPREAD)
-    assert len(stub.reports) == 3
+        client.decide("button")
+        stub.clock.forward(1)
+        client.decide("button")  # which wakes the thread
+        until(lambda: len(stub.reports) == 4 or None)
+    stub.clock.forward(1)
+    assert len(stub.reports) == 4
     client.start()  # which sends what is due
-    until(lambda: len(stub.reports) == 4 or None)
+    until(lambda: len(stub.reports) == 5 or None)
     client.stop()
     client.stop()
 
@@ -969,8 +1150,8 @@ def test_a_thread_reports_at_once_when_told_to(stub: Stub) -> None:
 
 def test_a_thread_wakes_when_a_report_falls_due() -> None:
     stub = Stub(Clock())
-    stub.mechanism = {"window": 1, "spread": 0}
-    with Client(stub, KEY, min_spread=0) as client:
+    stub.mechanism = {"window": 0, "spread": 0}
+    with Client(stub, KEY, min_spread=0, sending="when-due") as client:
         start = time.time()
         client.decide("button").reward(1)
         until(lambda: stub.reports or None)
@@ -983,11 +1164,147 @@ def test_a_thread_survives_warnings_that_are_errors(stub: Stub) -> None:
     stub.feedback = None
     client = client_of(stub, min_spread=0)
     client.decide("button")
+    stub.clock.forward(1)
     with client:
         until(lambda: stub.reports or None)
         stub.feedback = Answer(200)
         stub.clock.forward(5)
         until(lambda: (client.decide("button") and len(stub.reports) >= 2) or None)
+
+
+def test_a_thread_does_not_spin_on_what_it_may_not_send(stub: Stub) -> None:
+    """Nobody consents, or the report belongs to the next start."""
+    asked = []
+
+    def consent() -> bool:
+        asked.append(stub.clock())
+        return len(asked) == 1
+
+    client = client_of(stub, consent=consent)
+    client.decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    with client:
+        until(lambda: len(asked) > 1 or None)
+        time.sleep(0.2)
+    assert len(asked) == 2
+    storage = Counted()
+    client = client_of(stub, sending="next-visit", storage=storage)
+    client.decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    with client:
+        time.sleep(0.2)
+    assert storage.listed < 20
+    assert not stub.reports
+
+
+class Counted(Memory):
+    """Counts how often it is looked through."""
+
+    listed = 0
+
+    def keys(self) -> list[str]:
+        self.listed += 1
+        return super().keys()
+
+
+# At the next visit ------------------------------------------------------------------------------
+
+
+def visiting(stub: Stub, storage: Storage, **changes: Any) -> Client:
+    """A page load, by the default rule."""
+    return Client(stub, KEY, clock=stub.clock, storage=storage, **changes)
+
+
+@OUTCOMES
+def test_nothing_leaves_in_the_visit_it_belongs_to(stub: Stub, outcome: int) -> None:
+    storage = Memory()
+    with visiting(stub, storage) as client:
+        client.decide("button").reward(outcome)
+        stub.clock.forward(WINDOW + SPREAD + DAY / 2)
+        assert client.flush() == 0
+        assert client.next_due == stub.clock(), "a client that starts now would send it"
+    assert not stub.reports
+    assert visiting(stub, storage).flush() == 1
+    assert client.flush() == 0
+
+
+def test_a_start_sends_what_is_due_then_and_nothing_else(stub: Stub) -> None:
+    storage = Memory()
+    visiting(stub, storage).decide("early")
+    stub.clock.forward(SPREAD + 1)
+    visiting(stub, storage).decide("late")
+    stub.clock.forward(WINDOW - 2)
+    between = visiting(stub, storage, min_spread=0)
+    stub.clock.forward(2 * SPREAD)
+    assert between.flush() == 1, "whatever has fallen due since"
+    assert visiting(stub, storage).flush() == 1
+
+
+def test_a_start_in_a_thread_sends_what_is_due_and_again_after_failures(stub: Stub) -> None:
+    storage = Memory()
+    visiting(stub, storage).decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    stub.feedback = Answer(503)
+    client = visiting(stub, storage)
+    with warned("answered 503"):
+        assert client.flush() == 0
+    assert client.flush() == 0, "too early"
+    assert len(stub.reports) == 1
+    stub.clock.forward(5)
+    stub.feedback = Answer(200)
+    with client:
+        until(lambda: len(stub.reports) == 2 or None)
+    assert client.next_due is None
+
+
+def test_a_clock_that_jumps_lets_nothing_out_in_its_own_visit(stub: Stub) -> None:
+    storage = Memory()
+    client = visiting(stub, storage)
+    stub.clock.forward(-DAY)
+    client.decide("button")
+    stub.clock.forward(2 * DAY)
+    with warned("due for a day and waits for the next start"):
+        assert client.flush() == 0
+    assert visiting(stub, storage).flush() == 1
+
+
+def test_a_program_that_runs_on_is_told_once(stub: Stub) -> None:
+    client = visiting(stub, Memory())
+    client.decide("button")
+    stub.clock.forward(WINDOW + DAY)
+    client.flush()
+    stub.clock.forward(SPREAD + 2)
+    with warned('say sending="when-due"'):
+        client.flush()
+    client.flush()
+
+
+def test_memory_that_ends_with_the_client_is_no_place_to_wait_in(stub: Stub) -> None:
+    with warned("memory ends with this client: give a storage"):
+        Client(stub, KEY)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Client(stub, KEY, sending="when-due")
+        visiting(stub, Memory())
+
+
+def test_immediate_does_not_wait_for_the_next_visit(stub: Stub) -> None:
+    with warned("reveals the outcome"):
+        client = visiting(stub, Memory(), immediate=True)
+    client.decide("button").reward(1)
+    assert client.flush() == 1
+
+
+@OUTCOMES
+def test_nothing_leaves_until_everybody_has_seen_the_last_reward(stub: Stub, outcome: int) -> None:
+    client = client_of(stub, random_bits_for_tests_only=chosen(time=0))  # due at once
+    choice = client.decide("button")
+    stub.clock.forward(WINDOW)
+    choice.reward(outcome)
+    stub.clock.forward(0.999)
+    assert client.flush() == 0
+    stub.clock.forward(0.001)
+    assert client.flush() == 1
 
 
 # In process --------------------------------------------------------------------------------------
@@ -1050,6 +1367,7 @@ def test_an_application_that_fails_to_start() -> None:
         *(("timeout", wrong) for wrong in (0, math.inf, "a")),
         *(("cap", wrong) for wrong in (10, None, {"epsilon": 1})),
         *(("consent", wrong) for wrong in ("yes", None, 1)),
+        *(("sending", wrong) for wrong in ("", "now", None, True, "when_due")),
         *(("immediate", wrong) for wrong in ("no", None, 1)),
     ],
 )
