@@ -185,8 +185,15 @@ class Visitor:
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
         self._line = Line(crowd.wire)
-        spread, key = crowd.world.spread, crowd.world.key
-        self._device = Client(self._line, key, min_spread=spread, timeout=PATIENCE)
+        self._device = Client(
+            self._line,
+            crowd.world.key,
+            min_spread=crowd.world.spread,
+            timeout=PATIENCE,
+            # The program lets every device report whether anybody has clicked or not, and a visitor
+            # of a demo who would have to come back would not be seen.
+            sending="when-due",
+        )
         self._choice = Choice(None)
         self._has_clicked = False
 
