@@ -386,12 +386,14 @@ def test_experiments_and_services_share_the_cap_first_come_first_served(stub: St
 
 def test_the_cap_holds_around_every_change_of_days(stub: Stub) -> None:
     client = client_of(stub, cap=Cap(epsilon=3, days=1))
-    stub.clock.forward(0.9 * DAY)
-    for moment in (0.9, 1.1):
-        for _ in range(3):
-            client.decide(f"button at {moment}")
-        stub.clock.forward(0.2 * DAY)
-    assert client.flush() == 3
+    start, sent = stub.clock(), []
+    for days in (0, 0.9, 0.9, 1.1, 1.1, 1.1):
+        stub.clock.now = start + days * DAY
+        client.decide("button")
+        sent.append(client.flush())
+    stub.clock.forward(WINDOW + SPREAD)
+    sent.append(client.flush())
+    assert sent == [0, 1, 0, 2, 0, 0, 1]
 
 
 def test_what_was_charged_unseen_is_not_sent_beyond_the_cap(stub: Stub) -> None:

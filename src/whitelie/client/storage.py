@@ -72,7 +72,8 @@ class Memory:
 class Folder:
     """A file for each text, which only its owner can read; many processes may share the folder.
 
-    A text is written beside its place, flushed to disk and renamed.
+    A text is written beside its place, flushed to disk and renamed. Windows lacks what this needs:
+    there every use of a folder fails, and the client says so.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -119,7 +120,7 @@ class Folder:
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
         """Keep other threads and processes out; a lock ends with the process that holds it."""
-        fcntl = import_module("fcntl")  # Windows lacks it: there a folder always fails
+        fcntl = import_module("fcntl")  # at first use: Windows can import the rest
         self._make()
         descriptor = os.open(self._path / (name + _LOCK), os.O_RDWR | os.O_CREAT, 0o600)
         try:
