@@ -509,9 +509,9 @@ async def test_many_who_look_at_once_see_what_is_computed_once(
         engine, learner = await button(served)
         computed = []
 
-        def compute(*arguments: Any) -> Results:
+        def compute(*arguments: Any, **more: Any) -> Results:
             computed.append(arguments)
-            return results_now(*arguments)
+            return results_now(*arguments, **more)
 
         monkeypatch.setattr(watch, "results_now", compute)
         await asyncio.gather(*(watch.latest_results(engine, learner) for _ in range(20)))

@@ -218,9 +218,10 @@ async def healthz(call: Call) -> wire.Health:
 
 
 async def readyz(call: Call) -> wire.Health:
-    """Whether the store works, as far as is known."""
+    """Whether the store works, as far as is known, and the clock can be trusted."""
     if not call.engine.writer.is_available:
         raise unavailable()
+    call.engine.clock.check()
     return wire.Health("ok")
 
 

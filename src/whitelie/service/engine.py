@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from whitelie.service import registry, wire
+from whitelie.service.clock import Clock, TrustedClock
 from whitelie.service.learner import Learner
 from whitelie.service.log import failure
 from whitelie.service.refusal import FAULT, Refusal, unavailable
@@ -46,11 +47,12 @@ class Engine:
         store: Store,
         secrets: Callable[[], Sequence[bytes]],
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Clock | None = None,
+        steady: Clock | None = None,
         tally: Tally | None = None,
     ) -> None:
         self.store = store
-        self.clock = clock
+        self.clock = TrustedClock(clock, steady)
         self.writer = Writer(store)
         self.roster = Roster(store)
         self.tally = tally or Tally()
@@ -104,7 +106,11 @@ class Engine:
     async def decide(
         self, learner: Learner, count: int, available: Sequence[str] | None = None
     ) -> Issued:
-        """Return decisions, as arms and tokens, once they are committed."""
+        """Return decisions, as arms and tokens, once they are committed.
+
+        None is made at a time that the operator may have to correct: its token might expire early.
+        """
+        self.clock.check()
         answer: asyncio.Future[Issued] = asyncio.get_running_loop().create_future()
         self._gathered.asks.append(Ask(learner, count, available, answer))
         self._commit_soon()

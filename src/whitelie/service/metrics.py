@@ -49,6 +49,11 @@ class _Metrics(Collector):
         yield GaugeMetricFamily(
             "whitelie_store_available", "Whether the store works.", self._engine.writer.is_available
         )
+        yield GaugeMetricFamily(
+            "whitelie_clock_trusted",
+            "Whether the clock has not jumped ahead.",
+            self._engine.clock.is_trusted,
+        )
 
     def _of_arms(self) -> Iterator[Metric]:
         columns = {

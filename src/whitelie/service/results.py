@@ -13,6 +13,7 @@ from whitelie.channel import RandomizedResponse
 from whitelie.estimate import ALPHA, estimate_arms, is_misspecified, reward_interval
 from whitelie.kernel.arms import Array
 from whitelie.kernel.interval import feedback_interval
+from whitelie.service.clock import WHAT_TO_DO
 
 REDEEM_ALPHA = 0.001
 """Chance that arms which are answered equally often ever raise the alarm `redeem_ratio`."""
@@ -61,6 +62,14 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     arm: str | None
     message: str
+
+
+CLOCK_JUMPED = Alarm(
+    code="clock_jumped",
+    arm=None,
+    message="The server's clock has jumped ahead. Reports still count, by the time that it was "
+    f"before; nothing is decided until the clock is known to be right: {WHAT_TO_DO}.",
+)
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,11 +145,12 @@ def results_of(
     name: str,
     status: str,
     last_report: datetime | None = None,
+    is_clock_trusted: bool = True,
 ) -> Results:
     """Return what the counts say; status is "running", "paused" or "stopped"."""
     arms = _table(standing)
     converged = is_converged(standing)
-    raised = alarms(standing)
+    raised = [*([] if is_clock_trusted else [CLOCK_JUMPED]), *alarms(standing)]
     return Results(
         experiment=experiment,
         name=name,
@@ -271,9 +281,9 @@ def _unequal_redeeming(standing: Standing) -> Iterator[Alarm]:
 
 def _warning(raised: list[Alarm]) -> str:
     codes = dict.fromkeys(alarm.code for alarm in raised)
-    if not codes:
-        return ""
-    return "Check the clients: " + " and ".join(ALARM_WORDS[code] for code in codes) + ". "
+    words = " and ".join(ALARM_WORDS[code] for code in codes if code in ALARM_WORDS)
+    clock = "Check the server's clock: it has jumped ahead. " if CLOCK_JUMPED in raised else ""
+    return clock + (f"Check the clients: {words}. " if words else "")
 
 
 def _state(arms: list[ArmResult], converged: bool | None, status: str) -> str:

@@ -45,7 +45,7 @@ def standing_of(learner: Learner, recent: Mapping[int, Counts]) -> Standing:
     )
 
 
-def results_now(standing: Standing, learner: Learner) -> Results:
+def results_now(standing: Standing, learner: Learner, *, is_clock_trusted: bool = True) -> Results:
     """Return what the counts of an experiment say."""
     experiment, last = learner.experiment, learner.last_report
     return results_of(
@@ -54,4 +54,5 @@ def results_now(standing: Standing, learner: Learner) -> Results:
         name=experiment.name,
         status=experiment.status,
         last_report=None if last is None else time_of(last),
+        is_clock_trusted=is_clock_trusted,
     )

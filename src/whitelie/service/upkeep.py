@@ -96,11 +96,13 @@ async def recount(engine: Engine) -> float:
 async def expire(engine: Engine) -> None:
     """Count decisions as missing once they can no longer be answered, and forget their bits.
 
-    The bits stay for another day, lest a clock that is set back makes their tokens good again.
+    The bits stay for another day, lest a clock that is set back makes their tokens good again, and
+    for as long as the clock is in doubt.
     """
     for learner in engine.roster:
         await close_expired(engine, learner)
-    await engine.write(engine.store.forget_spent, engine.minute - DAY)
+    if engine.clock.may_forget:
+        await engine.write(engine.store.forget_spent, engine.minute - DAY)
 
 
 async def close_expired(engine: Engine, learner: Learner) -> None:
@@ -115,7 +117,12 @@ async def close_expired(engine: Engine, learner: Learner) -> None:
 
 
 async def join_old_minutes(engine: Engine) -> None:
-    """Join minutes into days once they are older than the experiment keeps them."""
+    """Join minutes into days once they are older than the experiment keeps them.
+
+    Nobody could roll them back any more one by one, so nothing is joined by a clock in doubt.
+    """
+    if not engine.clock.may_forget:
+        return
     for learner in engine.roster:
         before = joined_before(learner.experiment, engine.minute)
         await engine.write(engine.store.fold, learner.number, before, DAY)

@@ -7,6 +7,7 @@ const ALARMS = {
   misspecified: "Impossible reports",
   redeem_ratio: "Arms are not answered equally often",
   nobody_reports: "Nobody reports",
+  clock_jumped: "The server’s clock has jumped",
 }
 const TABLES = {
   experiments: "definitions",
