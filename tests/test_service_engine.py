@@ -310,13 +310,13 @@ async def test_unanswered_decisions_are_missing_once_they_have_expired(tmp_path:
         engine, learner = await button(served)
         issued = await engine.decide(learner, 10)
         await engine.report(reports(issued[:4]))
-        assert learner.pending.sum() == 6
+        assert learner.unanswered.pending.sum() == 6
         clock.forward((learner.experiment.lifetime + 2) * MINUTE)
         assert await engine.report(reports(issued[4:])) == ["expired"] * 6
         later = await engine.decide(learner, 2)
         for _ in range(2):
             await upkeep.expire(engine)
-            assert learner.pending.sum() == 2
+            assert learner.unanswered.pending.sum() == 2
         assert served.store.spent_bits() == 4  # for another day: a clock may be set back
         assert await engine.report(reports(later)) == ["accepted"] * 2
         assert await engine.report(reports(issued[:4])) == ["expired"] * 4
@@ -430,7 +430,7 @@ async def test_a_clock_that_is_set_back_makes_no_token_good_again(tmp_path: Path
             clock.forward(minutes * MINUTE)
             await upkeep.expire(engine)
             assert await engine.report(reports(issued)) == ["expired"] * 10
-            assert learner.pending.sum() == 0
+            assert learner.unanswered.pending.sum() == 0
             assert learner.closed_issued.sum() == 10
         before = counted(served, learner)
     clock.forward(-20 * MINUTE)

@@ -70,16 +70,16 @@ def test_decisions_in_flight_are_pending_until_they_are_committed() -> None:
     colours = learner("red", "blue", policy="kl-UCB-CF")
     first, second = colours.choose(1), colours.choose(1)
     assert {*first, *second} == {0, 1}  # never the same arm twice before feedback
-    assert colours.pending.tolist() == [1, 1]
+    assert colours.expected.tolist() == [1, 1]
 
 
 def test_missing_reports_are_no_longer_pending() -> None:
     colours = learner("red", "blue", totals={0: Counts(10, 4, 2)})
-    assert colours.pending.tolist() == [6, 0]
+    assert colours.unanswered.pending.tolist() == [6, 0]
     colours.close({0: Counts(7, 3, 1)}, before=100)
-    assert colours.pending.tolist() == [2, 0]
+    assert colours.unanswered.pending.tolist() == [2, 0]
     colours.restart({0: Counts(3, 1, 1)})
-    assert colours.pending.tolist() == [2, 0]
+    assert colours.unanswered.pending.tolist() == [2, 0]
 
 
 def test_every_arm_has_its_floor() -> None:

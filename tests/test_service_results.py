@@ -45,6 +45,7 @@ def standing(answered: list[int], ones: list[int], **changes: Any) -> Standing:
     }
     fields.setdefault("closed_issued", fields["issued"])
     fields.setdefault("closed_answered", fields["answered"])
+    fields.setdefault("overdue", [0] * size)
     for field, value in fields.items():
         if not isinstance(value, tuple):
             fields[field] = np.array(value)
@@ -145,7 +146,7 @@ def test_every_standing_has_sound_results(
     assert sum(chances) == pytest.approx(1 if active else 0)
     for arm in results.arms:
         assert min(arm.pending, arm.missing, arm.traffic_share) >= 0
-        assert arm.issued == arm.answered + arm.missing + arm.pending
+        assert arm.issued == arm.answered + arm.missing + arm.overdue + arm.pending
         assert 0 <= arm.lower <= arm.upper <= 1
         if arm.retired:
             assert arm.probability_best == 0

@@ -24,6 +24,7 @@ from whitelie.service.round import Ask, Gathered, Issued, Reporter, Round, refus
 from whitelie.service.store import Batch, Counts, Place, Report, Stale, Store, Unavailable
 from whitelie.service.tally import Tally
 from whitelie.service.token import Decision, Seal
+from whitelie.service.unanswered import Ages, ages_of
 from whitelie.service.wire import Outcome
 from whitelie.service.writer import SILENT, STUCK, Answer, Writer
 
@@ -366,19 +367,22 @@ class Engine:
 
     async def restart(self, learner: Learner) -> None:
         """Take all counts from the store anew after a span has been rolled back."""
-        number, before = learner.number, learner.experiment.expired_before(self.minute)
+        number, experiment, minute = learner.number, learner.experiment, self.minute
+        before = experiment.expired_before(minute)
 
-        def read() -> tuple[Totals, Totals]:
-            return self.store.totals(number), self.store.totals(number, before)
+        def read() -> tuple[Totals, Totals, Ages]:
+            ages = ages_of(self.store, number, experiment, minute)
+            return self.store.totals(number), self.store.totals(number, before), ages
 
         learner.must_restart = False  # unless another span is rolled back from now on
         try:
-            totals, closed = await self.writer.begin_reading(read)
+            totals, closed, ages = await self.writer.begin_reading(read)
         except BaseException:
             learner.must_restart = True
             raise
         learner.restart(totals)
         learner.close(closed, before)
+        learner.age(ages)
 
 
 def _nothing() -> None:

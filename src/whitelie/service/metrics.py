@@ -60,7 +60,8 @@ class _Metrics(Collector):
             "issued": "Decisions issued.",
             "answered": "Decisions answered.",
             "ones": "Answers that were 1.",
-            "pending": "Decisions that may still be answered.",
+            "pending": "Decisions whose report may be on its way.",
+            "overdue": "Decisions whose report is late, and may still come.",
             "missing": "Decisions that expired unanswered.",
             "misspecified": "Whether the reports cannot come from the declared channel.",
         }
@@ -69,13 +70,11 @@ class _Metrics(Collector):
             for name, text in columns.items()
         }
         for learner in self._engine.roster:
-            missing = learner.closed_issued - learner.closed_answered
             values = zip(
                 learner.issued,
                 learner.answered,
                 learner.ones,
-                learner.pending,
-                missing,
+                *learner.unanswered,
                 strict=True,
             )
             for arm, channel, counts in zip(

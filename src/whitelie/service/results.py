@@ -14,6 +14,7 @@ from whitelie.estimate import ALPHA, estimate_arms, is_misspecified, reward_inte
 from whitelie.kernel.arms import Array
 from whitelie.kernel.interval import feedback_interval
 from whitelie.service.clock import WHAT_TO_DO
+from whitelie.service.unanswered import Unanswered, unanswered
 
 REDEEM_ALPHA = 0.001
 """Chance that arms which are answered equally often ever raise the alarm `redeem_ratio`."""
@@ -36,7 +37,8 @@ ALARM_WORDS = {
 class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     """An arm in the table.
 
-    Of its decisions, `answered` were reported on, `missing` never will be, `pending` may be.
+    Of its decisions, `answered` were reported on; the others are `pending`, `overdue` or `missing`,
+    as `whitelie.service.unanswered` has it.
     `raw_rate` is the share of ones among the flipped bits; `estimate`, within [lower, upper], is
     the mean reward that it stands for.
     """
@@ -47,6 +49,7 @@ class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     answered: int
     ones: int
     pending: int
+    overdue: int
     missing: int
     raw_rate: float | None
     estimate: float | None
@@ -97,7 +100,7 @@ class Standing:
     """The counts of an experiment at one moment, by arm.
 
     `closed_issued` and `closed_answered` are the part of `issued` and `answered` whose tokens have
-    expired; `recent` counts the decisions issued lately.
+    expired; `overdue` are those that may come late; `recent` counts the decisions issued lately.
     """
 
     keys: tuple[str, ...]
@@ -108,23 +111,19 @@ class Standing:
     ones: Array
     closed_issued: Array
     closed_answered: Array
+    overdue: Array
     recent: Array
 
     @property
-    def unanswered(self) -> Array:
-        """Decisions without a report; answers to rolled-back decisions do not make it negative."""
-        return np.asarray(np.maximum(self.issued - self.answered, 0))
-
-    @property
-    def missing(self) -> Array:
-        """Decisions whose report can no longer come."""
-        expired = np.maximum(self.closed_issued - self.closed_answered, 0)
-        return np.asarray(np.minimum(expired, self.unanswered))
-
-    @property
-    def pending(self) -> Array:
-        """Decisions whose report may still come."""
-        return np.asarray(self.unanswered - self.missing)
+    def unanswered(self) -> Unanswered:
+        """The decisions of each arm without a report."""
+        return unanswered(
+            issued=self.issued,
+            answered=self.answered,
+            closed_issued=self.closed_issued,
+            closed_answered=self.closed_answered,
+            overdue=self.overdue,
+        )
 
     @property
     def traffic_shares(self) -> Array:
@@ -165,7 +164,8 @@ def results_of(
 
 
 def _table(standing: Standing) -> list[ArmResult]:
-    missing, pending, shares = standing.missing, standing.pending, standing.traffic_shares
+    pending, overdue, missing = standing.unanswered
+    shares = standing.traffic_shares
     estimates = estimate_arms(standing.channels, standing.answered, standing.ones, standing.retired)
     return [
         ArmResult(
@@ -175,6 +175,7 @@ def _table(standing: Standing) -> list[ArmResult]:
             answered=estimate.pulls,
             ones=estimate.successes,
             pending=int(pending[k]),
+            overdue=int(overdue[k]),
             missing=int(missing[k]),
             raw_rate=estimate.rate,
             estimate=estimate.estimate,

@@ -8,11 +8,10 @@ from whitelie.service.learner import Learner
 from whitelie.service.moment import time_of
 from whitelie.service.results import Results, Standing, results_of
 from whitelie.service.store import Counts, Saved, Store
+from whitelie.service.unanswered import ages_of, by_arm
 
 RECENT = 60
 """Minutes over which shares of traffic are taken."""
-
-EVER = 2**40
 
 
 def stored_results(store: Store, saved: Saved, minute: int) -> Results:
@@ -20,13 +19,13 @@ def stored_results(store: Store, saved: Saved, minute: int) -> Results:
     learner = Learner(saved, store.totals(saved.number))
     before = learner.experiment.expired_before(minute)
     learner.close(store.totals(saved.number, before), before)
+    learner.age(ages_of(store, saved.number, learner.experiment, minute))
     return results_now(standing_of(learner, recent(store, saved.number, minute)), learner)
 
 
 def recent(store: Store, number: int, minute: int) -> Mapping[int, Counts]:
     """Return the counts of recent decisions, by arm."""
-    found = store.history(number, minute - RECENT, minute + 1, EVER)
-    return {arm: counts for (_, arm), counts in found.items()}
+    return by_arm(store, number, minute - RECENT, minute + 1)
 
 
 def standing_of(learner: Learner, recent: Mapping[int, Counts]) -> Standing:
@@ -41,6 +40,7 @@ def standing_of(learner: Learner, recent: Mapping[int, Counts]) -> Standing:
         ones=learner.ones.copy(),
         closed_issued=learner.closed_issued.copy(),
         closed_answered=learner.closed_answered.copy(),
+        overdue=learner.overdue.copy(),
         recent=np.array(issued),
     )
 

@@ -50,7 +50,7 @@ async def watched_results(engine: Engine, learner: Learner) -> Results:
 
 def _state(engine: Engine, learner: Learner) -> tuple[object, ...]:
     now = engine.minute, engine.clock.is_trusted
-    totals = int(learner.issued.sum()), int(learner.answered.sum())
+    totals = [int(each.sum()) for each in (learner.issued, learner.answered, learner.overdue)]
     return *now, learner.saved, learner.closed_before, learner.restarts, *totals
 
 
