@@ -864,7 +864,13 @@ async def test_workers_know_what_others_have_issued_and_counted(home: Home) -> N
             assert list(mine) == list(others)
         assert one.learner.answered.sum() == 40
         assert one.learner.last_report == other.learner.last_report == one.engine.minute
-        clock.forward(60 * (one.learner.experiment.lifetime + 2))
+        clock.forward(60 * (one.learner.experiment.horizon + 2))
+        for worker in (one, other):
+            await upkeep.expire(worker.engine)
+            pending, overdue, missing = [int(each.sum()) for each in worker.learner.unanswered]
+            assert (pending, overdue, missing) == (0, 60, 0)
+            assert worker.learner.answer_share == 41 / 101
+        clock.forward(60 * one.learner.experiment.lifetime)
         for worker in (one, other):
             await upkeep.expire(worker.engine)
             assert worker.learner.unanswered.pending.sum() == 0

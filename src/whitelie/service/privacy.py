@@ -41,7 +41,7 @@ def statement_of(slug: str, experiment: Experiment) -> wire.Privacy:
         stored=STORED,
         not_stored=NOT_STORED,
         not_guaranteed=NOT_GUARANTEED,
-        sending=experiment.sending,
+        sending="next-visit" if experiment.sending == "next-visit" else None,
     )
     said = msgspec.to_builtins(statement)  # without the hash, which is empty yet
     statement.hash = hashlib.sha256(canonical(said).encode()).hexdigest()

@@ -248,7 +248,7 @@ class Privacy(msgspec.Struct, omit_defaults=True):
     """What devices are promised; `hash` is over all other fields, for clients that pin it.
 
     The hash is SHA-256 of the JSON of all other fields, keys sorted, without spaces. `sending` is
-    left out where it is "when-due": so was it before it could be chosen, and hashes stay.
+    left out where it is "when-due", as it was before it could be chosen: so old hashes stay.
     """
 
     experiment: str
@@ -261,7 +261,7 @@ class Privacy(msgspec.Struct, omit_defaults=True):
     stored: list[str]
     not_stored: list[str]
     not_guaranteed: list[str]
-    sending: Sending = "when-due"
+    sending: Literal["next-visit"] | None = None
     hash: str = ""
 
 
