@@ -16,7 +16,7 @@ from whitelie.channel import RandomizedResponse
 from whitelie.errors import InvalidInput
 from whitelie.policy import Policy, policy_from_dict
 from whitelie.service import MOST_EPSILON, wire
-from whitelie.service.moment import minutes_in, time_of
+from whitelie.service.moment import DAY, minutes_in, time_of
 from whitelie.service.refusal import Refusal
 from whitelie.specification import policy_at
 
@@ -109,6 +109,12 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def expired_before(self, minute: int) -> int:
         """Return the first minute of issue that may still be answered, or has just expired."""
         return minute - self.lifetime - 1
+
+    def joined_before(self, minute: int) -> int:
+        """Return the day before which minutes are, or will be within hours, joined into days."""
+        old = minute - self.retention // 60
+        before = min(old, self.expired_before(minute))
+        return before - before % DAY
 
     def rolled_back_too(self, start: int, stop: int) -> "Experiment":
         """Return the experiment with one more span of minutes that do not count."""

@@ -100,7 +100,10 @@ class Learner:
             self.overdue[arm] -= counts.issued - counts.answered
 
     def age(self, ages: Ages) -> None:
-        """Take note of how old decisions are; until the next time all that come are pending."""
+        """Take note of how old decisions are.
+
+        Until the next time, all that are issued are pending, and all answers are to pending ones.
+        """
         missing = self.closed_issued - self.closed_answered
         self.overdue[:] = self.issued - self.answered - missing
         for arm, counts in ages.recent.items():

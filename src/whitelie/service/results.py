@@ -59,6 +59,15 @@ class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     traffic_share: float
 
 
+class Arrival(msgspec.Struct, frozen=True, rename={"start": "from", "stop": "to"}):
+    """Of the decisions issued `from` … `to` seconds ago, how many have been answered by now."""
+
+    start: int
+    stop: int
+    issued: int
+    answered: int
+
+
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     """Something that makes the numbers doubtful, and what to do about it."""
 
@@ -81,7 +90,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     `converged` says whether one active arm is told from all others, or None where the counts
     cannot say: without reports, with fewer than two active arms, or with reports that the declared
     channel cannot have produced. `last_report` is the minute in which the latest report came since
-    the service started; it is not stored.
+    the service started; it is not stored. `arrival` says how late reports come, to admins only:
+    it counts single ones.
     """
 
     experiment: str
@@ -93,6 +103,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     converged: bool | None
     alarms: list[Alarm]
     last_report: datetime | None = None
+    arrival: list[Arrival] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

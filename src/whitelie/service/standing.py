@@ -4,14 +4,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from whitelie.service.experiment import Experiment
 from whitelie.service.learner import Learner
-from whitelie.service.moment import time_of
-from whitelie.service.results import Results, Standing, results_of
+from whitelie.service.moment import DAY, HOUR, time_of
+from whitelie.service.results import Arrival, Results, Standing, results_of
 from whitelie.service.store import Counts, Saved, Store
 from whitelie.service.unanswered import ages_of, by_arm
 
 RECENT = 60
 """Minutes over which shares of traffic are taken."""
+
+AGES = (HOUR, HOUR), (DAY, DAY), (7 * DAY, DAY)
+"""How long ago decisions were made, and over how many minutes, whose answers tell the delay."""
 
 
 def stored_results(store: Store, saved: Saved, minute: int) -> Results:
@@ -26,6 +30,20 @@ def stored_results(store: Store, saved: Saved, minute: int) -> Results:
 def recent(store: Store, number: int, minute: int) -> Mapping[int, Counts]:
     """Return the counts of recent decisions, by arm."""
     return by_arm(store, number, minute - RECENT, minute + 1)
+
+
+def arrival_of(store: Store, number: int, experiment: Experiment, minute: int) -> list[Arrival]:
+    """Return how many decisions of some ages were answered; joined minutes have no age."""
+    found = []
+    for age, width in AGES:
+        stop = minute - age
+        if stop - width < experiment.joined_before(minute):
+            continue
+        counts = by_arm(store, number, stop - width, stop).values()
+        issued = sum(each.issued for each in counts)
+        answered = sum(each.answered for each in counts)
+        found.append(Arrival(60 * age, 60 * (age + width), issued, answered))
+    return found
 
 
 def standing_of(learner: Learner, recent: Mapping[int, Counts]) -> Standing:

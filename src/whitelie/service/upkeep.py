@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from whitelie.service.engine import Engine
-from whitelie.service.experiment import Experiment
 from whitelie.service.learner import Learner
 from whitelie.service.log import failure
 from whitelie.service.moment import DAY, HOUR
@@ -136,12 +135,5 @@ async def join_old_minutes(engine: Engine) -> None:
     if not engine.clock.may_forget:
         return
     for learner in engine.roster:
-        before = joined_before(learner.experiment, engine.minute)
+        before = learner.experiment.joined_before(engine.minute)
         await engine.write(engine.store.fold, learner.number, before, DAY)
-
-
-def joined_before(experiment: Experiment, minute: int) -> int:
-    """Return the day before which minutes are, or will be within the hour, joined into days."""
-    old = minute - experiment.retention // 60
-    before = min(old, experiment.expired_before(minute))
-    return before - before % DAY
