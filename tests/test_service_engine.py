@@ -144,6 +144,7 @@ async def test_a_failed_commit_refuses_everybody_and_counts_nothing(tmp_path: Pa
 
         troubled.fails = False
         assert await engine.report(reports(issued)) == ["accepted"] * 20
+        await engine.writer.probe()
         assert engine.writer.is_available
         assert sum(counts.answered for counts in counted(served, learner).values()) == 20
 

@@ -352,7 +352,7 @@ class Engine:
             some = learners[start : start + SOME]
             try:
                 async with asyncio.timeout(STUCK):
-                    found, seconds = await self.writer.begin_reading(self._totals, some)
+                    found, seconds = await self.writer.begin(self._totals, some)
             except TimeoutError:
                 raise Unavailable(SILENT) from None
             taken += seconds
@@ -376,7 +376,7 @@ class Engine:
 
         learner.must_restart = False  # unless another span is rolled back from now on
         try:
-            totals, closed, ages = await self.writer.begin_reading(read)
+            totals, closed, ages = await self.writer.begin(read)
         except BaseException:
             learner.must_restart = True
             raise
