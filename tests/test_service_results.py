@@ -452,9 +452,9 @@ def test_the_file_has_the_table() -> None:
     results = of(standing([400, 0], [200, 0], issued=[500, 0], retired=[False, True]))
     header, first, second = table(results)
     assert tuple(header) == ArmResult.__struct_fields__
-    assert first[:8] == ["A", "false", "500", "400", "200", "0", "100", "0.5"]
-    assert second[:9] == ["B", "true", "0", "0", "0", "0", "0", "", ""]
-    assert float(first[9]) == results.arms[0].lower
+    assert first[:9] == ["A", "false", "500", "400", "200", "0", "0", "100", "0.5"]
+    assert second[:10] == ["B", "true", "0", "0", "0", "0", "0", "0", "", ""]
+    assert float(first[10]) == results.arms[0].lower
     assert csv(results).endswith("\r\n")
     assert csv(results).startswith('"key","retired","issued"')
 
