@@ -57,9 +57,10 @@ BUTTON: dict[str, Any] = {
 
 @dataclass
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that stands still until it is moved; it can jump if there is a steady one beside."""
 
     now: float = START
+    steady: "Clock | None" = None
 
     def __call__(self) -> float:
         return self.now
@@ -128,7 +129,7 @@ async def serving(
     for key in (*keys(), *publishable):
         store.save_key(key)
     clock = clock or Clock()
-    engine = Engine(store, secrets, clock=clock)
+    engine = Engine(store, secrets, clock=clock, steady=clock.steady)
     service = Service(engine, rules or Rules(), limits or Limits(10**6))
     served = Served(service, build(service), store, clock)
     async with living(served.app):

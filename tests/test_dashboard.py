@@ -273,6 +273,52 @@ def test_states_say_what_they_must(look: Look, site: Site) -> None:
         sight.check()
 
 
+def test_health_says_what_became_of_decisions_and_how_late(look: Look, site: Site) -> None:
+    slug = site.create("Became")
+    site.visit(slug, 12)
+    site.ask("POST", f"/v1/experiments/{slug}/decisions", json={"count": 9})
+    with look() as sight:
+        sight.open(slug)
+        panel = sight.page.locator("#health-panel")
+        head = panel.get_by_role("columnheader").all_text_contents()
+        assert head == ["Arm", "Answered", "Pending", "Overdue", "Missing", "Redeemed"]
+        for place, arm in enumerate(site.results(slug)["arms"]):
+            cells = panel.locator("tbody tr").nth(place).locator("td").all_text_contents()
+            columns = ("answered", "pending", "overdue", "missing")
+            assert cells[:4] == [f"{arm[column]:,}" for column in columns]
+        expect(sight.page.get_by_text("of those made")).to_be_hidden()
+        sight.open("learning")
+        late = re.compile(r"\d\d\u202f% of those made 1 hour ago")
+        expect(sight.page.locator("#health-panel")).to_contain_text(late)
+        sight.check()
+    with look(KEYS["reader"]) as sight:
+        sight.open("learning")
+        expect(sight.page.get_by_text("of those made")).to_be_hidden()
+
+
+@pytest.mark.parametrize("sending", ["next-visit", "when-due"])
+def test_an_experiment_is_created_with_its_sending_rule(
+    look: Look, site: Site, sending: str
+) -> None:
+    with look() as sight:
+        page = sight.page
+        page.goto(f"{site.origin}/#/new")
+        page.get_by_label("Name").fill(f"Sends {sending}")
+        if sending != "next-visit":  # which is the first choice
+            page.get_by_label("When reports leave").select_option(sending)
+        page.get_by_role("button", name="Create").click()
+        slug = f"sends-{sending}"
+        expect(page.locator(f'[data-id="{slug}"]')).to_be_visible()
+        assert site.ask("GET", f"/v1/experiments/{slug}").json()["sending"] == sending
+        snippet = page.locator(".waiting pre")
+        expect(snippet).to_contain_text("new Whitelie(")
+        told = ', sending: "when-due" })' in (snippet.text_content() or "")
+        assert told == (sending == "when-due")
+        words = {"next-visit": "at the next visit", "when-due": "at once if the page is open"}
+        expect(page.locator(".statement")).to_contain_text(words[sending])
+        sight.check()
+
+
 def test_the_table_has_noisy_and_corrected_numbers(look: Look, site: Site) -> None:
     best = max(site.results("converged")["arms"], key=lambda arm: arm["probability_best"])
     with look() as sight:

@@ -73,6 +73,7 @@ async def test_an_experiment_is_shown_as_it_was_created(served: Served) -> None:
         "policy": "TS-CF",
         "window": 600,
         "spread": 60,
+        "sending": "next-visit",
         "feedback_ttl": 660 + 7 * wire.DAY_SECONDS,
         "floor": 0.0,
         "retention": 90 * wire.DAY_SECONDS,

@@ -15,6 +15,7 @@ from service import (
     DECISIONS,
     FEEDBACK,
     ONE,
+    START,
     Line,
     Served,
     refused,
@@ -466,6 +467,12 @@ async def on_a_full_disk(served: Served, patch: pytest.MonkeyPatch) -> httpx.Res
     return await served.as_().post(DECISIONS)
 
 
+async def after_a_jump(served: Served, patch: pytest.MonkeyPatch) -> httpx.Response:
+    patch.setattr(served.engine.clock, "_steady", lambda: START)
+    served.clock.forward(61)
+    return await served.as_().post(DECISIONS)
+
+
 async def at_fault(served: Served, patch: pytest.MonkeyPatch) -> httpx.Response:
     patch.setattr(Learner, "check_running", lambda learner: 1 / 0)
     return await served.as_().post(DECISIONS)
@@ -497,6 +504,7 @@ PROVOKED: dict[str, tuple[Provocation, str | None]] = {
     "epsilon_above_ceiling": asking("POST", ALL, json=BUTTON | {"epsilon": 9}, field="epsilon"),
     "too_many_decisions": (too_often, None),
     "internal_error": (at_fault, None),
+    "clock_jumped": (after_a_jump, None),
     "store_unavailable": (on_a_full_disk, None),
 }
 

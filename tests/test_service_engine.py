@@ -144,6 +144,7 @@ async def test_a_failed_commit_refuses_everybody_and_counts_nothing(tmp_path: Pa
 
         troubled.fails = False
         assert await engine.report(reports(issued)) == ["accepted"] * 20
+        await engine.writer.probe()
         assert engine.writer.is_available
         assert sum(counts.answered for counts in counted(served, learner).values()) == 20
 
@@ -310,13 +311,13 @@ async def test_unanswered_decisions_are_missing_once_they_have_expired(tmp_path:
         engine, learner = await button(served)
         issued = await engine.decide(learner, 10)
         await engine.report(reports(issued[:4]))
-        assert learner.pending.sum() == 6
+        assert learner.unanswered.pending.sum() == 6
         clock.forward((learner.experiment.lifetime + 2) * MINUTE)
         assert await engine.report(reports(issued[4:])) == ["expired"] * 6
         later = await engine.decide(learner, 2)
         for _ in range(2):
             await upkeep.expire(engine)
-            assert learner.pending.sum() == 2
+            assert learner.unanswered.pending.sum() == 2
         assert served.store.spent_bits() == 4  # for another day: a clock may be set back
         assert await engine.report(reports(later)) == ["accepted"] * 2
         assert await engine.report(reports(issued[:4])) == ["expired"] * 4
@@ -430,7 +431,7 @@ async def test_a_clock_that_is_set_back_makes_no_token_good_again(tmp_path: Path
             clock.forward(minutes * MINUTE)
             await upkeep.expire(engine)
             assert await engine.report(reports(issued)) == ["expired"] * 10
-            assert learner.pending.sum() == 0
+            assert learner.unanswered.pending.sum() == 0
             assert learner.closed_issued.sum() == 10
         before = counted(served, learner)
     clock.forward(-20 * MINUTE)
@@ -509,9 +510,9 @@ async def test_many_who_look_at_once_see_what_is_computed_once(
         engine, learner = await button(served)
         computed = []
 
-        def compute(*arguments: Any) -> Results:
+        def compute(*arguments: Any, **more: Any) -> Results:
             computed.append(arguments)
-            return results_now(*arguments)
+            return results_now(*arguments, **more)
 
         monkeypatch.setattr(watch, "results_now", compute)
         await asyncio.gather(*(watch.latest_results(engine, learner) for _ in range(20)))

@@ -1,5 +1,9 @@
 """A learner: which arms it shows, from which counts."""
 
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,8 +14,10 @@ from whitelie.kernel.arms import Array
 from whitelie.service import wire
 from whitelie.service.experiment import Rules
 from whitelie.service.learner import Learner
+from whitelie.service.privacy import statement_of
 from whitelie.service.refusal import Refusal
 from whitelie.service.store import Counts, Saved
+from whitelie.service.unanswered import Ages, ages_of
 
 FALSE_ALARM = 1e-4
 
@@ -20,18 +26,10 @@ def saved(experiment: object, number: int = 7) -> Saved:
     return Saved(number, "colours", msgspec.json.encode(experiment).decode())
 
 
-def learner(
-    *keys: str, totals: dict[int, Counts] | None = None, policy: str = "TS-CF", floor: float = 0.0
-) -> Learner:
-    asked = wire.NewExperiment(
-        name="Colours",
-        arms=[wire.NewArm(key=key) for key in keys],
-        epsilon=1.0,
-        window=60,
-        spread=60,
-        policy=policy,
-        floor=floor,
-    )
+def learner(*keys: str, totals: dict[int, Counts] | None = None, **fields: Any) -> Learner:
+    usual: dict[str, Any] = {"epsilon": 1.0, "window": 60, "spread": 60}
+    arms = [wire.NewArm(key=key) for key in keys]
+    asked = wire.NewExperiment(name="Colours", arms=arms, **usual | fields)
     return Learner(saved(Rules().create(asked, 0, None)), totals or {})
 
 
@@ -70,16 +68,157 @@ def test_decisions_in_flight_are_pending_until_they_are_committed() -> None:
     colours = learner("red", "blue", policy="kl-UCB-CF")
     first, second = colours.choose(1), colours.choose(1)
     assert {*first, *second} == {0, 1}  # never the same arm twice before feedback
-    assert colours.pending.tolist() == [1, 1]
+    assert colours.expected.tolist() == [1, 1]
 
 
 def test_missing_reports_are_no_longer_pending() -> None:
     colours = learner("red", "blue", totals={0: Counts(10, 4, 2)})
-    assert colours.pending.tolist() == [6, 0]
+    assert colours.unanswered.pending.tolist() == [6, 0]
     colours.close({0: Counts(7, 3, 1)}, before=100)
-    assert colours.pending.tolist() == [2, 0]
+    assert colours.unanswered.pending.tolist() == [2, 0]
     colours.restart({0: Counts(3, 1, 1)})
-    assert colours.pending.tolist() == [2, 0]
+    assert colours.unanswered.pending.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("sending", "window", "spread", "minutes"),
+    [
+        ("when-due", 60, 60, 3),
+        ("when-due", 36_000, 0, 660),
+        ("next-visit", 60, 60, 2 + 24 * 60),
+        ("next-visit", 36_000, 0, 600 + 24 * 60),
+    ],
+)
+def test_how_long_a_decision_pends_depends_on_when_clients_send(
+    sending: str, window: int, spread: int, minutes: int
+) -> None:
+    made = learner("red", window=window, spread=spread, sending=sending).experiment
+    assert made.horizon == minutes
+    short = learner("red", window=0, spread=60, feedback_ttl=120, sending=sending).experiment
+    assert short.horizon == short.lifetime == 2  # nothing is overdue and missing at once
+
+
+def test_an_experiment_that_was_stored_before_sends_when_due() -> None:
+    made = msgspec.to_builtins(learner("red").experiment)
+    assert made.pop("sending") == "next-visit"
+    old = Learner(saved(made), {})
+    assert old.experiment.sending == "when-due"
+    statement = msgspec.to_builtins(statement_of("colours", old.experiment))
+    assert "sending" not in statement  # or a hash that a client has pinned would change
+    new = statement_of("colours", learner("red").experiment)
+    assert (new.sending, new.hash != statement["hash"]) == ("next-visit", True)
+
+
+def test_what_no_longer_pends_is_overdue_until_it_is_missing() -> None:
+    colours = learner("red", "blue", totals={0: Counts(10, 4, 2), 1: Counts(5, 5, 1)})
+    assert colours.unanswered.pending.tolist() == [6, 0]
+    colours.age(Ages(recent={0: Counts(3, 1, 0)}, late={0: Counts(7, 3, 1)}))
+    assert [each.tolist() for each in colours.unanswered] == [[2, 0], [4, 0], [0, 0]]
+    assert colours.answer_share == 4 / 8
+    colours.issued[0] += 5
+    colours.answered[0] += 1
+    assert [each.tolist() for each in colours.unanswered] == [[6, 0], [4, 0], [0, 0]]
+    colours.close({0: Counts(3, 2, 1)}, before=100)
+    assert [each.tolist() for each in colours.unanswered] == [[6, 0], [3, 0], [1, 0]]
+    colours.restart({0: Counts(3, 1, 1)})
+    assert [each.tolist() for each in colours.unanswered] == [[2, 0], [0, 0], [0, 0]]
+    assert colours.answer_share == 1
+
+
+@pytest.mark.parametrize("policy", ["kl-UCB-CF", "UCB-CF"])
+def test_index_policies_spread_decisions_that_are_likely_to_be_answered(policy: str) -> None:
+    counts = {0: Counts(100, 100, 60), 1: Counts(100, 100, 55)}
+
+    def chosen(late: Counts) -> Array:
+        colours = learner("red", "blue", totals=counts, policy=policy)
+        arms = []
+        for _ in range(200):  # each is committed before the next, and none is answered
+            pending = {arm: Counts(int(n) - 100) for arm, n in enumerate(colours.issued)}
+            colours.age(Ages(recent=pending, late={0: late}))
+            arms += colours.choose(1)
+            colours.issued += colours.in_flight
+            colours.in_flight[:] = 0
+        return shares(arms, 2)
+
+    assert min(chosen(Counts())) > 20
+    assert min(chosen(Counts(1000, 900, 400))) > 20
+    assert min(chosen(Counts(10**6, 0, 0))) == 0
+
+
+START = 10_000
+
+
+class Minutes:
+    """The history of two arms, by minute since START."""
+
+    def __init__(self, minutes: int) -> None:
+        self.counts = np.zeros((minutes, 2, 3), dtype=np.int64)
+
+    def history(
+        self, experiment: int, start: int, stop: int, width: int = 1
+    ) -> dict[tuple[int, int], Counts]:
+        sums = self.counts[max(start - START, 0) : max(stop - START, 0)].sum(axis=0)
+        return {(0, arm): Counts(*map(int, sums[arm])) for arm in range(2)}
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Honest visitors, one every so many minutes, and how many tokens are harvested with each.
+
+    The first arm is better, but was unlucky at first. Honest reports come after window and spread,
+    and so many minutes more on average.
+    """
+
+    sending: str
+    every: int
+    late: float
+    harvested: int
+    visits: int = 600
+
+    def better(self, policy: str, seed: int, *, are_ages_known: bool = True) -> float:
+        """Return which share of the last third of honest visitors is shown the better arm."""
+        unlucky = {0: Counts(20, 20, 7), 1: Counts(20, 20, 12)}
+        fields = {"window": 600, "spread": 300, "epsilon": 3.0, "sending": self.sending}
+        colours = learner("good", "bad", totals=unlucky, policy=policy, **fields)
+        colours._key = np.uint64(seed)
+        draw, shown = np.random.default_rng(seed), []
+        store: Any = Minutes(self.visits * self.every)
+        waiting: list[tuple[float, int, int, int]] = []
+        for minute in range(START, START + self.visits * self.every, self.every):
+            while waiting and waiting[0][0] <= minute:
+                _, issued, arm, bit = heapq.heappop(waiting)
+                colours.answered[arm] += 1
+                colours.ones[arm] += bit
+                store.counts[issued - START, arm] += (0, 1, bit)
+            if are_ages_known:
+                colours.age(ages_of(store, 7, colours.experiment, minute))
+            if self.harvested:
+                colours.choose(self.harvested)
+            shown += colours.choose(1)
+            store.counts[minute - START, :, 0] += colours.in_flight
+            colours.issued += colours.in_flight
+            colours.in_flight[:] = 0
+            channel = colours.experiment.channels[shown[-1]]
+            bit = int(draw.random() < channel.mean_feedback((0.7, 0.4)[shown[-1]]))
+            due = minute + 10 + 5 * draw.random() + draw.exponential(self.late)
+            heapq.heappush(waiting, (due, minute, shown[-1], bit))
+        return shown[-self.visits // 3 :].count(0) / (self.visits // 3)
+
+
+@pytest.mark.parametrize("policy", ["kl-UCB-CF", "UCB-CF"])
+@pytest.mark.parametrize(
+    ("sending", "every", "late"), [("when-due", 1, 0.1), ("next-visit", 10, 240.0)]
+)
+def test_tokens_that_are_harvested_do_not_freeze_a_policy(
+    policy: str, sending: str, every: int, late: float
+) -> None:
+    honest = Crowd(sending, every, late, harvested=0)
+    attacked = Crowd(sending, every, late, harvested=300)
+    for seed in range(4):
+        assert honest.better(policy, seed) > 0.8
+        assert attacked.better(policy, seed) > 0.8
+    frozen = [attacked.better(policy, seed, are_ages_known=False) for seed in range(4)]
+    assert sum(share < 0.2 for share in frozen) >= 2
 
 
 def test_every_arm_has_its_floor() -> None:

@@ -260,6 +260,10 @@ def small_disk(tmp_path: Path) -> Iterator[Home]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+NEARLY = 8 * 4096
+"""Bytes that are free on a disk that is nearly full."""
+
+
 def fill(folder: Path) -> Path:
     """Leave not a page free, and return the ballast."""
     ballast = folder / "ballast"
@@ -318,6 +322,35 @@ def test_a_full_disk_answers_503_and_the_service_recovers_by_itself(small_disk: 
     assert not ledger.faults(small_disk.database)
     assert small_disk.said.count("store_unavailable") == small_disk.said.count("store_available")
     assert "error" not in small_disk.said
+
+
+def test_a_nearly_full_disk_does_not_flap(small_disk: Home) -> None:
+    """A small write fits where the next commit does not: that is no recovery."""
+    ledger = Ledger()
+    with small_disk.server().ready() as server:
+        experiment = server.create()
+        ballast = fill(small_disk.data)
+
+        def refused() -> bool:
+            run(ledger.load(server.port, experiment, 8, 0.2))
+            return bool(ledger.refusals)
+
+        until(refused)
+        with ballast.open("r+b") as stream:
+            stream.truncate(ballast.stat().st_size - NEARLY)
+        for _ in range(4):
+            run(ledger.load(server.port, experiment, 8, 0.3))
+            assert server.ask("GET", "/readyz").status == 503
+        assert small_disk.said.count("store_unavailable") == 1
+        assert "store_available" not in small_disk.said
+        ballast.unlink()
+        until(lambda: server.ask("GET", "/readyz").status == 200)
+        run(ledger.settle(server.port))
+        assert not ledger.refused
+        assert server.stop() == 0
+    assert not ledger.faults(small_disk.database)
+    assert small_disk.said.count("store_unavailable") == 1
+    assert small_disk.said.count("store_available") == 1
 
 
 def test_a_crash_on_a_full_disk_loses_nothing_acknowledged(small_disk: Home) -> None:

@@ -45,6 +45,7 @@ def standing(answered: list[int], ones: list[int], **changes: Any) -> Standing:
     }
     fields.setdefault("closed_issued", fields["issued"])
     fields.setdefault("closed_answered", fields["answered"])
+    fields.setdefault("overdue", [0] * size)
     for field, value in fields.items():
         if not isinstance(value, tuple):
             fields[field] = np.array(value)
@@ -145,7 +146,7 @@ def test_every_standing_has_sound_results(
     assert sum(chances) == pytest.approx(1 if active else 0)
     for arm in results.arms:
         assert min(arm.pending, arm.missing, arm.traffic_share) >= 0
-        assert arm.issued == arm.answered + arm.missing + arm.pending
+        assert arm.issued == arm.answered + arm.missing + arm.overdue + arm.pending
         assert 0 <= arm.lower <= arm.upper <= 1
         if arm.retired:
             assert arm.probability_best == 0
@@ -451,9 +452,9 @@ def test_the_file_has_the_table() -> None:
     results = of(standing([400, 0], [200, 0], issued=[500, 0], retired=[False, True]))
     header, first, second = table(results)
     assert tuple(header) == ArmResult.__struct_fields__
-    assert first[:8] == ["A", "false", "500", "400", "200", "0", "100", "0.5"]
-    assert second[:9] == ["B", "true", "0", "0", "0", "0", "0", "", ""]
-    assert float(first[9]) == results.arms[0].lower
+    assert first[:9] == ["A", "false", "500", "400", "200", "0", "0", "100", "0.5"]
+    assert second[:10] == ["B", "true", "0", "0", "0", "0", "0", "0", "", ""]
+    assert float(first[10]) == results.arms[0].lower
     assert csv(results).endswith("\r\n")
     assert csv(results).startswith('"key","retired","issued"')
 

@@ -370,7 +370,7 @@ print("recovered")
 def test_a_full_disk_is_unavailable_until_it_is_not(tmp_path: Path, kind: str) -> None:
     command = [sys.executable, "-c", FULL, str(tmp_path), kind]
     if kind == "tmpfs":
-        mount = f"mount -t tmpfs -o size=1M whitelie {tmp_path}"
+        mount = f"mount -t tmpfs -o size=4M whitelie {tmp_path}"
         alone = ["unshare", "--mount", "sh", "-c"]
         if subprocess.run([*alone, mount], capture_output=True, check=False).returncode:
             pytest.skip("mounting a small file system needs root")

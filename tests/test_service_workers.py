@@ -847,27 +847,33 @@ async def test_workers_know_what_others_have_issued_and_counted(home: Home) -> N
         create(store, clock)
         one, other = [await Worker.opened(home, clock) for _ in range(2)]
         tokens = await one.decide(100)
-        assert other.learner.pending.sum() == 0
+        assert other.learner.unanswered.pending.sum() == 0
         keeping = asyncio.create_task(upkeep.keep_up(other.engine))
         async with asyncio.timeout(PATIENCE):
-            while not other.learner.pending.any():  # nobody asks for it
+            while not other.learner.unanswered.pending.any():  # nobody asks for it
                 await asyncio.sleep(0.02)
         other.engine.end_pauses()
         await keeping
-        assert list(other.learner.pending) == list(one.learner.pending)
-        assert other.learner.pending.sum() == 100
+        assert list(other.learner.unanswered.pending) == list(one.learner.unanswered.pending)
+        assert other.learner.unanswered.pending.sum() == 100
         assert set(await other.report(tokens[:40])) == {"accepted"}
         one.learner.is_asked = True
         await upkeep.recount(one.engine)
-        for name in ("issued", "answered", "ones", "pending"):
+        for name in ("issued", "answered", "ones", "expected"):
             mine, others = getattr(one.learner, name), getattr(other.learner, name)
             assert list(mine) == list(others)
         assert one.learner.answered.sum() == 40
         assert one.learner.last_report == other.learner.last_report == one.engine.minute
-        clock.forward(60 * (one.learner.experiment.lifetime + 2))
+        clock.forward(60 * (one.learner.experiment.horizon + 2))
         for worker in (one, other):
             await upkeep.expire(worker.engine)
-            assert worker.learner.pending.sum() == 0
+            pending, overdue, missing = [int(each.sum()) for each in worker.learner.unanswered]
+            assert (pending, overdue, missing) == (0, 60, 0)
+            assert worker.learner.answer_share == 41 / 101
+        clock.forward(60 * one.learner.experiment.lifetime)
+        for worker in (one, other):
+            await upkeep.expire(worker.engine)
+            assert worker.learner.unanswered.pending.sum() == 0
             assert worker.learner.closed_issued.sum() == 100
             await worker.engine.close()
 

@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from whitelie.service import openapi, registry, upkeep, wire
+from whitelie.service import openapi, registry, wire
 from whitelie.service.door import Service
 from whitelie.service.engine import Engine
 from whitelie.service.http import header
@@ -22,6 +22,7 @@ from whitelie.service.moment import DAY, minute_of, time_of
 from whitelie.service.privacy import statement_of
 from whitelie.service.refusal import Refusal, unavailable
 from whitelie.service.results import csv
+from whitelie.service.standing import arrival_of
 from whitelie.service.store import Counts, Unavailable
 from whitelie.service.watch import latest_results, watched_results
 
@@ -48,6 +49,12 @@ class Call:
     def learner(self) -> Learner:
         """The experiment that the path names."""
         return self.engine.roster.find(self.request.path_params["id"])
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether the key is an admin's."""
+        key = header(self.request.scope, b"authorization")
+        return self.engine.roster.keyring.find(key, self.engine.minute).role == "admin"
 
 
 Handler = Callable[[Call], Awaitable[Any]]
@@ -106,8 +113,13 @@ async def delete(call: Call) -> None:
 
 
 async def results(call: Call) -> Any:
-    """Return what the reports say."""
-    return await latest_results(call.engine, call.learner)
+    """Return what the reports say; admins see also how late they come."""
+    learner = call.learner
+    found = await latest_results(call.engine, learner)
+    if not call.is_admin:
+        return found
+    wanted = call.engine.store, learner.number, learner.experiment, call.engine.minute
+    return msgspec.structs.replace(found, arrival=await asyncio.to_thread(arrival_of, *wanted))
 
 
 async def results_csv(call: Call) -> Response:
@@ -166,7 +178,7 @@ async def roll_back(call: Call) -> wire.Removed:
     if not start < stop <= call.engine.minute:
         message = "a span ends after it begins, and before the minute that it is now"
         raise Refusal("invalid_field", message, "to")
-    joined = upkeep.joined_before(learner.experiment, call.engine.minute)
+    joined = learner.experiment.joined_before(call.engine.minute)
     if start < joined and (start % DAY or min(stop, joined) % DAY):
         message = f"minutes before {time_of(joined):%Y-%m-%d} are joined: give whole days of UTC"
         raise Refusal("invalid_field", message, "from")
@@ -218,9 +230,10 @@ async def healthz(call: Call) -> wire.Health:
 
 
 async def readyz(call: Call) -> wire.Health:
-    """Whether the store works, as far as is known."""
+    """Whether the store works, as far as is known, and the clock can be trusted."""
     if not call.engine.writer.is_available:
         raise unavailable()
+    call.engine.clock.check()
     return wire.Health("ok")
 
 

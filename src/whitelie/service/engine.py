@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from whitelie.service import registry, wire
+from whitelie.service.clock import Clock, TrustedClock
 from whitelie.service.learner import Learner
 from whitelie.service.log import failure
 from whitelie.service.refusal import FAULT, Refusal, unavailable
@@ -23,6 +24,7 @@ from whitelie.service.round import Ask, Gathered, Issued, Reporter, Round, refus
 from whitelie.service.store import Batch, Counts, Place, Report, Stale, Store, Unavailable
 from whitelie.service.tally import Tally
 from whitelie.service.token import Decision, Seal
+from whitelie.service.unanswered import Ages, ages_of
 from whitelie.service.wire import Outcome
 from whitelie.service.writer import SILENT, STUCK, Answer, Writer
 
@@ -46,11 +48,12 @@ class Engine:
         store: Store,
         secrets: Callable[[], Sequence[bytes]],
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Clock | None = None,
+        steady: Clock | None = None,
         tally: Tally | None = None,
     ) -> None:
         self.store = store
-        self.clock = clock
+        self.clock = TrustedClock(clock, steady)
         self.writer = Writer(store)
         self.roster = Roster(store)
         self.tally = tally or Tally()
@@ -104,7 +107,11 @@ class Engine:
     async def decide(
         self, learner: Learner, count: int, available: Sequence[str] | None = None
     ) -> Issued:
-        """Return decisions, as arms and tokens, once they are committed."""
+        """Return decisions, as arms and tokens, once they are committed.
+
+        None is made at a time that the operator may have to correct: its token might expire early.
+        """
+        self.clock.check()
         answer: asyncio.Future[Issued] = asyncio.get_running_loop().create_future()
         self._gathered.asks.append(Ask(learner, count, available, answer))
         self._commit_soon()
@@ -345,7 +352,7 @@ class Engine:
             some = learners[start : start + SOME]
             try:
                 async with asyncio.timeout(STUCK):
-                    found, seconds = await self.writer.begin_reading(self._totals, some)
+                    found, seconds = await self.writer.begin(self._totals, some)
             except TimeoutError:
                 raise Unavailable(SILENT) from None
             taken += seconds
@@ -360,19 +367,22 @@ class Engine:
 
     async def restart(self, learner: Learner) -> None:
         """Take all counts from the store anew after a span has been rolled back."""
-        number, before = learner.number, learner.experiment.expired_before(self.minute)
+        number, experiment, minute = learner.number, learner.experiment, self.minute
+        before = experiment.expired_before(minute)
 
-        def read() -> tuple[Totals, Totals]:
-            return self.store.totals(number), self.store.totals(number, before)
+        def read() -> tuple[Totals, Totals, Ages]:
+            ages = ages_of(self.store, number, experiment, minute)
+            return self.store.totals(number), self.store.totals(number, before), ages
 
         learner.must_restart = False  # unless another span is rolled back from now on
         try:
-            totals, closed = await self.writer.begin_reading(read)
+            totals, closed, ages = await self.writer.begin(read)
         except BaseException:
             learner.must_restart = True
             raise
         learner.restart(totals)
         learner.close(closed, before)
+        learner.age(ages)
 
 
 def _nothing() -> None:

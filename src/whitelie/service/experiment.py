@@ -16,11 +16,14 @@ from whitelie.channel import RandomizedResponse
 from whitelie.errors import InvalidInput
 from whitelie.policy import Policy, policy_from_dict
 from whitelie.service import MOST_EPSILON, wire
-from whitelie.service.moment import minutes_in, time_of
+from whitelie.service.moment import DAY, minutes_in, time_of
 from whitelie.service.refusal import Refusal
 from whitelie.specification import policy_at
 
 WEEK = 7 * wire.DAY_SECONDS
+LEAST_MARGIN = 60
+"""Seconds by which a report that leaves when it is due may at least be late."""
+
 CEILING_TOLERANCE = 1 + 1e-9
 
 
@@ -43,7 +46,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """An experiment as it is stored. `p00` and `p11` are those of arms added without their own.
 
     `rolled_back` lists spans of minutes whose decisions no longer count, `creation` names the
-    request that created it, so that it can be repeated.
+    request that created it, so that it can be repeated. Definitions that were stored before clients
+    could choose say nothing of `sending`.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     status: wire.Status = "running"
     rolled_back: tuple[tuple[int, int], ...] = ()
     creation: str | None = None
+    sending: wire.Sending = "when-due"
 
     @cached_property
     def channels(self) -> tuple[RandomizedResponse, ...]:
@@ -86,9 +91,30 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """For how many minutes after its minute of issue a decision can be answered."""
         return minutes_in(self.feedback_ttl)
 
+    @property
+    def horizon(self) -> int:
+        """For how many minutes after its minute of issue a decision is pending.
+
+        A report is due after window and spread. If it then leaves, a tenth of that time more will
+        do; if it waits for the next visit, it has a day.
+        """
+        due = self.window + self.spread
+        late = wire.DAY_SECONDS if self.sending == "next-visit" else max(due // 10, LEAST_MARGIN)
+        return min(minutes_in(due + late), self.lifetime)
+
+    def overdue_before(self, minute: int) -> int:
+        """Return the first minute of issue that is still pending, or has just become overdue."""
+        return minute - self.horizon - 1
+
     def expired_before(self, minute: int) -> int:
         """Return the first minute of issue that may still be answered, or has just expired."""
         return minute - self.lifetime - 1
+
+    def joined_before(self, minute: int) -> int:
+        """Return the day before which minutes are, or will be within hours, joined into days."""
+        old = minute - self.retention // 60
+        before = min(old, self.expired_before(minute))
+        return before - before % DAY
 
     def rolled_back_too(self, start: int, stop: int) -> "Experiment":
         """Return the experiment with one more span of minutes that do not count."""
@@ -114,6 +140,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             policy=self.rule.label,
             window=self.window,
             spread=self.spread,
+            sending=self.sending,
             feedback_ttl=self.feedback_ttl,
             floor=self.floor,
             retention=self.retention,
@@ -151,6 +178,7 @@ class Rules:
             p00=None if common is None else common.p00,
             p11=None if common is None else common.p11,
             creation=creation,
+            sending=asked.sending,
         )
         return _checked(experiment, "arms")
 

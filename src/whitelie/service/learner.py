@@ -15,19 +15,21 @@ from whitelie.service.experiment import Experiment
 from whitelie.service.refusal import Refusal
 from whitelie.service.registry import definition_of
 from whitelie.service.store import Counts, Saved
+from whitelie.service.unanswered import Ages, Unanswered, unanswered
 
 NOTHING = Counts()
-COLUMNS = ("issued", "answered", "ones", "closed_issued", "closed_answered", "in_flight")
+COLUMNS = ("issued", "answered", "ones", "closed_issued", "closed_answered", "overdue", "in_flight")
 
 
 class Learner:
     """Chooses arms of one experiment; committed counts are added to it.
 
-    `closed_issued` and `closed_answered` are of decisions that have expired; decisions that are
-    chosen but not yet committed are in flight. When a span has been rolled back it `must_restart`
-    from what the store has. `is_asked` says that it has chosen since it last took the counts of all
-    servers, at the moment `counted`. `last_report` is the minute of the latest report, if one came
-    while this learner was at work.
+    `closed_issued` and `closed_answered` are of decisions that have expired, `overdue` are those
+    that were so when last looked at, and `answer_share` is how many of those that became so lately
+    were answered. Decisions that are chosen but not yet committed are in flight. When a span has
+    been rolled back it `must_restart` from what the store has. `is_asked` says that it has chosen
+    since it last took the counts of all servers, at the moment `counted`. `last_report` is the
+    minute of the latest report, if one came while this learner was at work.
     """
 
     issued: Array
@@ -35,6 +37,7 @@ class Learner:
     ones: Array
     closed_issued: Array
     closed_answered: Array
+    overdue: Array
     in_flight: Array
     experiment: Experiment
 
@@ -70,8 +73,9 @@ class Learner:
     def restart(self, totals: Mapping[int, Counts]) -> None:
         """Set all counts to what the store has; none has expired yet."""
         self._set(totals)
-        self.closed_issued[:] = self.closed_answered[:] = 0
+        self.closed_issued[:] = self.closed_answered[:] = self.overdue[:] = 0
         self.closed_before = 0
+        self.answer_share = 1.0
         self.restarts += 1
 
     def count(self, totals: Mapping[int, Counts], minute: int) -> None:
@@ -93,17 +97,43 @@ class Learner:
         for arm, counts in closed.items():
             self.closed_issued[arm] += counts.issued
             self.closed_answered[arm] += counts.answered
+            self.overdue[arm] -= counts.issued - counts.answered
 
-    @property
-    def pending(self) -> Array:
-        """How many decisions of each arm may still be answered: kl-UCB and UCB count them.
+    def age(self, ages: Ages) -> None:
+        """Take note of how old decisions are.
 
-        None is the least: a server whose clock is behind may accept a report that this one takes
-        for missing.
+        Until the next time, all that are issued are pending, and all answers are to pending ones.
         """
         missing = self.closed_issued - self.closed_answered
-        pending = self.issued + self.in_flight - self.answered - missing
-        return np.asarray(np.maximum(pending, 0))
+        self.overdue[:] = self.issued - self.answered - missing
+        for arm, counts in ages.recent.items():
+            self.overdue[arm] -= counts.issued - counts.answered
+        np.maximum(self.overdue, 0, out=self.overdue)
+        issued = sum(counts.issued for counts in ages.late.values())
+        answered = sum(counts.answered for counts in ages.late.values())
+        self.answer_share = min((answered + 1) / (issued + 1), 1.0)
+
+    @property
+    def unanswered(self) -> Unanswered:
+        """The decisions of each arm without a report."""
+        return unanswered(
+            issued=self.issued,
+            answered=self.answered,
+            closed_issued=self.closed_issued,
+            closed_answered=self.closed_answered,
+            overdue=self.overdue,
+        )
+
+    @property
+    def expected(self) -> Array:
+        """How many reports on each arm are likely to come: kl-UCB and UCB count them as pulls.
+
+        Tokens that somebody collects and never answers teach nothing. They look like any that are
+        pending, but lower the share of those that are answered. The share is that of all arms: an
+        arm on which nobody can report must not seem ever new.
+        """
+        likely = np.ceil(self.answer_share * self.unanswered.pending).astype(np.int64)
+        return np.asarray(likely + self.in_flight)
 
     def choose(self, count: int, available: Iterable[str] | None = None) -> list[int]:
         """Return the arms to show next; they are in flight until they are committed or dropped."""
@@ -111,7 +141,7 @@ class Learner:
         self.is_asked = True
         choosable = self._choosable(available)
         chosen = np.empty(count, dtype=np.int64)
-        state = State(self.answered, self.ones, self.pending, choosable)
+        state = State(self.answered, self.ones, self.expected, choosable)
         if self._rule.code == TS_RULE:
             thompson_block(self._arms, state, self._key, self._decisions, chosen)
         else:

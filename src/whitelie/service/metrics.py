@@ -49,13 +49,19 @@ class _Metrics(Collector):
         yield GaugeMetricFamily(
             "whitelie_store_available", "Whether the store works.", self._engine.writer.is_available
         )
+        yield GaugeMetricFamily(
+            "whitelie_clock_trusted",
+            "Whether the clock has not jumped ahead.",
+            self._engine.clock.is_trusted,
+        )
 
     def _of_arms(self) -> Iterator[Metric]:
         columns = {
             "issued": "Decisions issued.",
             "answered": "Decisions answered.",
             "ones": "Answers that were 1.",
-            "pending": "Decisions that may still be answered.",
+            "pending": "Decisions whose report may be on its way.",
+            "overdue": "Decisions whose report is late, and may still come.",
             "missing": "Decisions that expired unanswered.",
             "misspecified": "Whether the reports cannot come from the declared channel.",
         }
@@ -64,13 +70,11 @@ class _Metrics(Collector):
             for name, text in columns.items()
         }
         for learner in self._engine.roster:
-            missing = learner.closed_issued - learner.closed_answered
             values = zip(
                 learner.issued,
                 learner.answered,
                 learner.ones,
-                learner.pending,
-                missing,
+                *learner.unanswered,
                 strict=True,
             )
             for arm, channel, counts in zip(

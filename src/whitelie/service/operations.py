@@ -117,6 +117,7 @@ OPERATIONS = (
             "experiment_stopped",
             "unknown_arm",
             "too_many_decisions",
+            "clock_jumped",
             "store_unavailable",
         ),
     ),
@@ -208,7 +209,7 @@ OPERATIONS = (
         summary="Whether decisions and feedback can be served now.",
         roles=ANYBODY,
         answer=wire.Health,
-        refusals=("store_unavailable",),
+        refusals=("store_unavailable", "clock_jumped"),
     ),
     Operation(
         name="metrics",

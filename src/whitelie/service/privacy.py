@@ -41,8 +41,8 @@ def statement_of(slug: str, experiment: Experiment) -> wire.Privacy:
         stored=STORED,
         not_stored=NOT_STORED,
         not_guaranteed=NOT_GUARANTEED,
+        sending="next-visit" if experiment.sending == "next-visit" else None,
     )
-    said = msgspec.to_builtins(statement)
-    del said["hash"]
+    said = msgspec.to_builtins(statement)  # without the hash, which is empty yet
     statement.hash = hashlib.sha256(canonical(said).encode()).hexdigest()
     return statement

@@ -31,6 +31,7 @@ STATUS = {
     "epsilon_above_ceiling": 422,
     "too_many_decisions": 429,
     "internal_error": 500,
+    "clock_jumped": 503,
     "store_unavailable": 503,
 }
 """The HTTP status of every code."""

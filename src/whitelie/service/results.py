@@ -13,6 +13,8 @@ from whitelie.channel import RandomizedResponse
 from whitelie.estimate import ALPHA, estimate_arms, is_misspecified, reward_interval
 from whitelie.kernel.arms import Array
 from whitelie.kernel.interval import feedback_interval
+from whitelie.service.clock import WHAT_TO_DO
+from whitelie.service.unanswered import Unanswered, unanswered
 
 REDEEM_ALPHA = 0.001
 """Chance that arms which are answered equally often ever raise the alarm `redeem_ratio`."""
@@ -35,7 +37,8 @@ ALARM_WORDS = {
 class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     """An arm in the table.
 
-    Of its decisions, `answered` were reported on, `missing` never will be, `pending` may be.
+    Of its decisions, `answered` were reported on; the others are `pending`, `overdue` or `missing`,
+    as `whitelie.service.unanswered` has it.
     `raw_rate` is the share of ones among the flipped bits; `estimate`, within [lower, upper], is
     the mean reward that it stands for.
     """
@@ -46,6 +49,7 @@ class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     answered: int
     ones: int
     pending: int
+    overdue: int
     missing: int
     raw_rate: float | None
     estimate: float | None
@@ -53,6 +57,15 @@ class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     upper: float
     probability_best: float
     traffic_share: float
+
+
+class Arrival(msgspec.Struct, frozen=True, rename={"start": "from", "stop": "to"}):
+    """Of the decisions issued `from` … `to` seconds ago, how many have been answered by now."""
+
+    start: int
+    stop: int
+    issued: int
+    answered: int
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +76,22 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+CLOCK_JUMPED = Alarm(
+    code="clock_jumped",
+    arm=None,
+    message="The server's clock has jumped ahead. Reports still count, by the time that it was "
+    f"before; nothing is decided until the clock is known to be right: {WHAT_TO_DO}.",
+)
+
+
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of GET /v1/experiments/{id}/results.
 
     `converged` says whether one active arm is told from all others, or None where the counts
     cannot say: without reports, with fewer than two active arms, or with reports that the declared
     channel cannot have produced. `last_report` is the minute in which the latest report came since
-    the service started; it is not stored.
+    the service started; it is not stored. `arrival` says how late reports come, to admins only:
+    it counts single ones.
     """
 
     experiment: str
@@ -81,6 +103,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     converged: bool | None
     alarms: list[Alarm]
     last_report: datetime | None = None
+    arrival: list[Arrival] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,7 +111,7 @@ class Standing:
     """The counts of an experiment at one moment, by arm.
 
     `closed_issued` and `closed_answered` are the part of `issued` and `answered` whose tokens have
-    expired; `recent` counts the decisions issued lately.
+    expired; `overdue` are those that may come late; `recent` counts the decisions issued lately.
     """
 
     keys: tuple[str, ...]
@@ -99,23 +122,19 @@ class Standing:
     ones: Array
     closed_issued: Array
     closed_answered: Array
+    overdue: Array
     recent: Array
 
     @property
-    def unanswered(self) -> Array:
-        """Decisions without a report; answers to rolled-back decisions do not make it negative."""
-        return np.asarray(np.maximum(self.issued - self.answered, 0))
-
-    @property
-    def missing(self) -> Array:
-        """Decisions whose report can no longer come."""
-        expired = np.maximum(self.closed_issued - self.closed_answered, 0)
-        return np.asarray(np.minimum(expired, self.unanswered))
-
-    @property
-    def pending(self) -> Array:
-        """Decisions whose report may still come."""
-        return np.asarray(self.unanswered - self.missing)
+    def unanswered(self) -> Unanswered:
+        """The decisions of each arm without a report."""
+        return unanswered(
+            issued=self.issued,
+            answered=self.answered,
+            closed_issued=self.closed_issued,
+            closed_answered=self.closed_answered,
+            overdue=self.overdue,
+        )
 
     @property
     def traffic_shares(self) -> Array:
@@ -136,11 +155,12 @@ def results_of(
     name: str,
     status: str,
     last_report: datetime | None = None,
+    is_clock_trusted: bool = True,
 ) -> Results:
     """Return what the counts say; status is "running", "paused" or "stopped"."""
     arms = _table(standing)
     converged = is_converged(standing)
-    raised = alarms(standing)
+    raised = [*([] if is_clock_trusted else [CLOCK_JUMPED]), *alarms(standing)]
     return Results(
         experiment=experiment,
         name=name,
@@ -155,7 +175,8 @@ def results_of(
 
 
 def _table(standing: Standing) -> list[ArmResult]:
-    missing, pending, shares = standing.missing, standing.pending, standing.traffic_shares
+    pending, overdue, missing = standing.unanswered
+    shares = standing.traffic_shares
     estimates = estimate_arms(standing.channels, standing.answered, standing.ones, standing.retired)
     return [
         ArmResult(
@@ -165,6 +186,7 @@ def _table(standing: Standing) -> list[ArmResult]:
             answered=estimate.pulls,
             ones=estimate.successes,
             pending=int(pending[k]),
+            overdue=int(overdue[k]),
             missing=int(missing[k]),
             raw_rate=estimate.rate,
             estimate=estimate.estimate,
@@ -271,9 +293,9 @@ def _unequal_redeeming(standing: Standing) -> Iterator[Alarm]:
 
 def _warning(raised: list[Alarm]) -> str:
     codes = dict.fromkeys(alarm.code for alarm in raised)
-    if not codes:
-        return ""
-    return "Check the clients: " + " and ".join(ALARM_WORDS[code] for code in codes) + ". "
+    words = " and ".join(ALARM_WORDS[code] for code in codes if code in ALARM_WORDS)
+    clock = "Check the server's clock: it has jumped ahead. " if CLOCK_JUMPED in raised else ""
+    return clock + (f"Check the clients: {words}. " if words else "")
 
 
 def _state(arms: list[ArmResult], converged: bool | None, status: str) -> str:

@@ -4,15 +4,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from whitelie.service.experiment import Experiment
 from whitelie.service.learner import Learner
-from whitelie.service.moment import time_of
-from whitelie.service.results import Results, Standing, results_of
+from whitelie.service.moment import DAY, HOUR, time_of
+from whitelie.service.results import Arrival, Results, Standing, results_of
 from whitelie.service.store import Counts, Saved, Store
+from whitelie.service.unanswered import ages_of, by_arm
 
 RECENT = 60
 """Minutes over which shares of traffic are taken."""
 
-EVER = 2**40
+AGES = (HOUR, HOUR), (DAY, DAY), (7 * DAY, DAY)
+"""How long ago decisions were made, and over how many minutes, whose answers tell the delay."""
 
 
 def stored_results(store: Store, saved: Saved, minute: int) -> Results:
@@ -20,13 +23,27 @@ def stored_results(store: Store, saved: Saved, minute: int) -> Results:
     learner = Learner(saved, store.totals(saved.number))
     before = learner.experiment.expired_before(minute)
     learner.close(store.totals(saved.number, before), before)
+    learner.age(ages_of(store, saved.number, learner.experiment, minute))
     return results_now(standing_of(learner, recent(store, saved.number, minute)), learner)
 
 
 def recent(store: Store, number: int, minute: int) -> Mapping[int, Counts]:
     """Return the counts of recent decisions, by arm."""
-    found = store.history(number, minute - RECENT, minute + 1, EVER)
-    return {arm: counts for (_, arm), counts in found.items()}
+    return by_arm(store, number, minute - RECENT, minute + 1)
+
+
+def arrival_of(store: Store, number: int, experiment: Experiment, minute: int) -> list[Arrival]:
+    """Return how many decisions of some ages were answered; joined minutes have no age."""
+    found = []
+    for age, width in AGES:
+        stop = minute - age
+        if stop - width < experiment.joined_before(minute):
+            continue
+        counts = by_arm(store, number, stop - width, stop).values()
+        issued = sum(each.issued for each in counts)
+        answered = sum(each.answered for each in counts)
+        found.append(Arrival(60 * age, 60 * (age + width), issued, answered))
+    return found
 
 
 def standing_of(learner: Learner, recent: Mapping[int, Counts]) -> Standing:
@@ -41,11 +58,12 @@ def standing_of(learner: Learner, recent: Mapping[int, Counts]) -> Standing:
         ones=learner.ones.copy(),
         closed_issued=learner.closed_issued.copy(),
         closed_answered=learner.closed_answered.copy(),
+        overdue=learner.overdue.copy(),
         recent=np.array(issued),
     )
 
 
-def results_now(standing: Standing, learner: Learner) -> Results:
+def results_now(standing: Standing, learner: Learner, *, is_clock_trusted: bool = True) -> Results:
     """Return what the counts of an experiment say."""
     experiment, last = learner.experiment, learner.last_report
     return results_of(
@@ -54,4 +72,5 @@ def results_now(standing: Standing, learner: Learner) -> Results:
         name=experiment.name,
         status=experiment.status,
         last_report=None if last is None else time_of(last),
+        is_clock_trusted=is_clock_trusted,
     )

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from whitelie.service.engine import Engine
-from whitelie.service.experiment import Experiment
 from whitelie.service.learner import Learner
 from whitelie.service.log import failure
 from whitelie.service.moment import DAY, HOUR
 from whitelie.service.refusal import Refusal
 from whitelie.service.store import Unavailable
+from whitelie.service.unanswered import ages_of, by_arm
 from whitelie.service.writer import SILENT, STUCK
 
 TICK = 0.25
@@ -94,13 +94,16 @@ async def recount(engine: Engine) -> float:
 
 
 async def expire(engine: Engine) -> None:
-    """Count decisions as missing once they can no longer be answered, and forget their bits.
+    """Take note of decisions that are overdue or missing by now, and forget what has expired.
 
-    The bits stay for another day, lest a clock that is set back makes their tokens good again.
+    The bits stay for another day, lest a clock that is set back makes their tokens good again, and
+    for as long as the clock is in doubt.
     """
     for learner in engine.roster:
         await close_expired(engine, learner)
-    await engine.write(engine.store.forget_spent, engine.minute - DAY)
+        await look_at_ages(engine, learner)
+    if engine.clock.may_forget:
+        await engine.write(engine.store.forget_spent, engine.minute - DAY)
 
 
 async def close_expired(engine: Engine, learner: Learner) -> None:
@@ -109,20 +112,28 @@ async def close_expired(engine: Engine, learner: Learner) -> None:
     since, restarts = learner.closed_before, learner.restarts
     if before <= since:
         return
-    found = await asyncio.to_thread(engine.store.history, learner.number, since, before, before)
+    closed = await asyncio.to_thread(by_arm, engine.store, learner.number, since, before)
     if learner.restarts == restarts:  # no rollback came between
-        learner.close({arm: counts for (_, arm), counts in found.items()}, before)
+        learner.close(closed, before)
+
+
+async def look_at_ages(engine: Engine, learner: Learner) -> None:
+    """Take note of decisions that are overdue by now, if any is without a report."""
+    if not (learner.unanswered.pending + learner.unanswered.overdue).any():
+        return
+    restarts, wanted = learner.restarts, (learner.number, learner.experiment, engine.minute)
+    ages = await asyncio.to_thread(ages_of, engine.store, *wanted)
+    if learner.restarts == restarts:  # no rollback came between
+        learner.age(ages)
 
 
 async def join_old_minutes(engine: Engine) -> None:
-    """Join minutes into days once they are older than the experiment keeps them."""
+    """Join minutes into days once they are older than the experiment keeps them.
+
+    Nobody could roll them back any more one by one, so nothing is joined by a clock in doubt.
+    """
+    if not engine.clock.may_forget:
+        return
     for learner in engine.roster:
-        before = joined_before(learner.experiment, engine.minute)
+        before = learner.experiment.joined_before(engine.minute)
         await engine.write(engine.store.fold, learner.number, before, DAY)
-
-
-def joined_before(experiment: Experiment, minute: int) -> int:
-    """Return the day before which minutes are, or will be within the hour, joined into days."""
-    old = minute - experiment.retention // 60
-    before = min(old, experiment.expired_before(minute))
-    return before - before % DAY

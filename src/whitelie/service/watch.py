@@ -49,10 +49,12 @@ async def watched_results(engine: Engine, learner: Learner) -> Results:
 
 
 def _state(engine: Engine, learner: Learner) -> tuple[object, ...]:
-    totals = int(learner.issued.sum()), int(learner.answered.sum())
-    return engine.minute, learner.saved, learner.closed_before, learner.restarts, *totals
+    now = engine.minute, engine.clock.is_trusted
+    totals = [int(each.sum()) for each in (learner.issued, learner.answered, learner.overdue)]
+    return *now, learner.saved, learner.closed_before, learner.restarts, *totals
 
 
 async def _computed(engine: Engine, learner: Learner) -> Results:
     lately = await asyncio.to_thread(recent, engine.store, learner.number, engine.minute)
-    return await asyncio.to_thread(results_now, standing_of(learner, lately), learner)
+    standing, is_trusted = standing_of(learner, lately), engine.clock.is_trusted
+    return await asyncio.to_thread(results_now, standing, learner, is_clock_trusted=is_trusted)

@@ -15,6 +15,7 @@ LARGEST_PAYLOAD = 4096
 MOST_DEPTH = 32
 
 Status = Literal["running", "paused", "stopped"]
+Sending = Literal["next-visit", "when-due"]
 Outcome = Literal["accepted", "duplicate", "expired", "invalid"]
 
 # Without the look-ahead, Python's $ lets a line break pass at the end.
@@ -72,6 +73,13 @@ class NewExperiment(Request):
         ]
         | None
     ) = None
+    sending: Annotated[
+        Sending,
+        Meta(
+            description="When clients send: at the first visit after a report is due, or by a "
+            "timer as soon as it is due."
+        ),
+    ] = "next-visit"
     floor: Annotated[
         float, Meta(ge=0, le=1, description="The least share of decisions of every arm.")
     ] = 0.0
@@ -186,6 +194,7 @@ class Experiment(msgspec.Struct):
     policy: str
     window: int
     spread: int
+    sending: Sending
     feedback_ttl: int
     floor: float
     retention: int
@@ -235,10 +244,11 @@ class Channel(msgspec.Struct, frozen=True):
     epsilon: float | None
 
 
-class Privacy(msgspec.Struct):
+class Privacy(msgspec.Struct, omit_defaults=True):
     """What devices are promised; `hash` is over all other fields, for clients that pin it.
 
-    The hash is SHA-256 of the JSON of all other fields, keys sorted, without spaces.
+    The hash is SHA-256 of the JSON of all other fields, keys sorted, without spaces. `sending` is
+    left out where it is "when-due", as it was before it could be chosen: so old hashes stay.
     """
 
     experiment: str
@@ -251,6 +261,7 @@ class Privacy(msgspec.Struct):
     stored: list[str]
     not_stored: list[str]
     not_guaranteed: list[str]
+    sending: Literal["next-visit"] | None = None
     hash: str = ""
 
 

@@ -31,14 +31,6 @@ class Writer:
 
     def begin(self, work: Callable[..., Answer], *arguments: Any) -> "asyncio.Future[Answer]":
         """Let the thread do some work after all that was begun before."""
-        begun = self.begin_reading(work, *arguments)
-        begun.add_done_callback(self._notice_success)
-        return begun
-
-    def begin_reading(
-        self, work: Callable[..., Answer], *arguments: Any
-    ) -> "asyncio.Future[Answer]":
-        """Let the thread read, in the same order: this does not tell whether it could write."""
         loop = asyncio.get_running_loop()
         begun = loop.run_in_executor(self._thread, work, *arguments)
         watch = loop.call_later(STUCK, self.miss, SILENT)
@@ -47,8 +39,14 @@ class Writer:
         return begun
 
     async def probe(self) -> None:
-        """Find out whether the store works again."""
+        """Find out whether the store works again.
+
+        Nothing else tells: on a nearly full disk one commit fits where the next does not.
+        """
         await self.begin(self._store.probe)
+        if not self.is_available:
+            event("store_available")
+        self.is_available = True
 
     def miss(self, reason: str) -> None:
         """Take note that the store does not do its work."""
@@ -66,9 +64,3 @@ class Writer:
             self.miss(str(error))
         elif error is not None and not isinstance(error, Refusal | Stale):  # which are answers
             failure(error)
-
-    def _notice_success(self, done: "asyncio.Future[Any]") -> None:
-        if not done.cancelled() and done.exception() is None:
-            if not self.is_available:
-                event("store_available")
-            self.is_available = True

@@ -6,6 +6,10 @@ import { meaning, raised } from "./panels.js"
 import { ask } from "./server.js"
 
 const UNITS = { seconds: 1, minutes: 60, hours: 3600, days: 86400 }
+const SENDING = [
+  ["next-visit", "At the next visit"],
+  ["when-due", "As soon as due"],
+]
 const POLICIES = [
   ["TS-CF", "Thompson sampling (TS-CF)"],
   ["kl-UCB-CF", "kl-UCB-CF"],
@@ -33,6 +37,7 @@ class Form {
       this.#armsField(),
       this.#epsilonField(),
       el("div", { class: "pair" }, this.#wait("window", "Window", 10, "minutes", "How long after a decision a click may still come. Devices wait for all of it."), this.#wait("spread", "Spread", 5, "minutes", "Reports leave at a random time within it, so that time tells nothing. Clients want at least 30 seconds.")),
+      this.#field("sending", "When reports leave", el("select", {}, SENDING.map(([value, text]) => el("option", { value }, text))), "At the next visit, staying or leaving the page tells nothing; reports come later. As soon as due is for kiosks and servers, or where a click does not leave the page. Clients must be told the same: the snippet does so."),
       this.#field("policy", "Policy", el("select", {}, POLICIES.map(([value, text]) => el("option", { value }, text))), "Who decides which arm to show. TS-CF is a good choice."),
       (this.general = el("p", { class: "error", role: "alert" })),
       el("div", { class: "buttons" }, el("a", { class: "button", href: "#/" }, "Cancel"), (this.send = el("button", { class: "primary" }, "Create"))),
@@ -130,7 +135,7 @@ class Form {
     }
     const value = (name) => this.fields.get(name).control.value
     const epsilon = value("epsilon") === "" ? undefined : Number(value("epsilon"))
-    return { name: value("name"), arms, epsilon, window: this.window(), spread: this.spread(), policy: value("policy") }
+    return { name: value("name"), arms, epsilon, window: this.window(), spread: this.spread(), sending: value("sending"), policy: value("policy") }
   }
 
   /** Return the same name for the same request, so that sending it twice creates one experiment. */

@@ -9,6 +9,7 @@ import { Health, lastReport, Privacy, snippet } from "./panels.js"
 import { ask, key, pathOf, pause, watch } from "./server.js"
 
 const POLL = 10_000
+const MINUTE = 60_000
 
 /** Return the view of an experiment. It lives until the signal aborts; `onRefused` ends it. */
 export async function experimentView(id, { signal, onRefused }) {
@@ -80,13 +81,28 @@ class View {
 
   /** Ask now and then for what no event tells. */
   async poll() {
+    let asked = 0
     while (!this.signal.aborted) {
       if (!document.hidden) {
         const [tables, ready] = await Promise.allSettled([ask("GET", "/v1/stored", { signal: this.signal }), ask("GET", "/readyz", { signal: this.signal })])
         if (tables.status === "fulfilled") this.privacy.stored(tables.value.tables)
-        if (!this.signal.aborted) this.health.available(ready.status === "fulfilled")
+        if (!this.signal.aborted) this.health.available(ready.status === "fulfilled" ? null : ready.reason)
+        if (this.isAdmin && Date.now() > asked + MINUTE) {
+          asked = Date.now()
+          await this.#arrival()
+        }
       }
       await pause(POLL, this.signal)
+    }
+  }
+
+  /** Show how late reports come, which the stream does not tell. */
+  async #arrival() {
+    try {
+      const { arrival } = await ask("GET", pathOf(this.experiment.id, "/results"), { signal: this.signal })
+      if (arrival) this.health.arrival(arrival)
+    } catch {
+      // the stream says what is wrong
     }
   }
 

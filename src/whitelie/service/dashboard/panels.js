@@ -7,7 +7,9 @@ const ALARMS = {
   misspecified: "Impossible reports",
   redeem_ratio: "Arms are not answered equally often",
   nobody_reports: "Nobody reports",
+  clock_jumped: "The server’s clock has jumped",
 }
+const BECAME = ["Answered", "Pending", "Overdue", "Missing", "Redeemed"]
 const TABLES = {
   experiments: "definitions",
   counts: "counts by arm and minute",
@@ -48,6 +50,7 @@ export class Privacy {
       ["The device’s coin", coins.join("; or ")],
       ["Waits for a reward", duration(said.window)],
       ["Then a random part of", duration(said.spread)],
+      ["Then sends", said.sending === "next-visit" ? "at the next visit" : "at once if the page is open, else at the next visit"],
       ["A report counts for", duration(said.feedback_ttl)],
       ["Minutes become days after", duration(said.retention)],
     ]
@@ -86,13 +89,15 @@ export class Health {
     this.reports = el("dd", {}, "…")
     this.missing = el("dd", {}, "…")
     this.fit = el("dd", {}, "…")
+    this.delay = el("dd")
     const fact = (name, value) => el("div", {}, el("dt", {}, name), value)
-    this.facts = el("dl", { class: "facts" }, fact("Store", this.store), fact("Last report seen", this.reports), fact("Missing reports", this.missing), fact("Reports fit the coin", this.fit))
+    this.facts = el("dl", { class: "facts" }, fact("Store", this.store), fact("Last report seen", this.reports), fact("Missing reports", this.missing), fact("Reports fit the coin", this.fit), (this.delayed = fact("Answered by now", this.delay)))
+    this.delayed.hidden = true // only admins are told
     this.alarms = el("div", { class: "alarms" })
     this.body = el("tbody")
-    const heads = ["Arm", "Answered", "Pending", "Missing", "Redeemed"]
+    const heads = ["Arm", ...BECAME]
     const table = el("table", { class: "plain redeem" }, el("caption", {}, "What became of decisions"), el("thead", {}, el("tr", {}, heads.map((text, place) => el("th", { scope: "col", class: place ? "number" : null }, text)))), this.body)
-    this.note = el("p", { class: "note" }, "Redeemed: of the decisions that were answered or can no longer be, how many were answered. Arms should be alike.")
+    this.note = el("p", { class: "note" }, "Pending: the report may be on its way. Overdue: it is late, and may still come. Missing: it can no longer come. Redeemed: of the decisions that were answered or can no longer be, how many were answered. Arms should be alike.")
     this.node = el("section", { class: "panel", id: "health-panel", "aria-labelledby": "health", tabindex: -1 }, el("h2", { id: "health" }, "Health"), this.alarms, this.facts, table, this.note)
     this.rows = []
     this.shown = null
@@ -112,13 +117,22 @@ export class Health {
     while (this.rows.length < arms.length) this.#append()
     arms.forEach((arm, place) => {
       const over = arm.answered + arm.missing
-      const texts = [arm.key, count(arm.answered), count(arm.pending), count(arm.missing), over ? percent(arm.answered / over) : "–"]
+      const texts = [arm.key, count(arm.answered), count(arm.pending), count(arm.overdue), count(arm.missing), over ? percent(arm.answered / over) : "–"]
       texts.forEach((text, column) => say(this.rows[place].cells[column], text))
     })
   }
 
-  available(isAvailable) {
-    verdict(this.store, isAvailable, isAvailable ? "available" : "cannot be written: decisions and reports are refused")
+  /** Show whether the service is ready; `refused` says why not. */
+  available(refused = null) {
+    const isClock = refused?.code === "clock_jumped" // then the store works, and an alarm says the rest
+    verdict(this.store, !refused || isClock, refused && !isClock ? "cannot be written: decisions and reports are refused" : "available")
+  }
+
+  /** Show how late reports come: of decisions of some ages, how many are answered. */
+  arrival(ages) {
+    const known = ages.filter((age) => age.issued)
+    this.delayed.hidden = !known.length
+    say(this.delay, known.map((age) => `${percent(age.answered / age.issued, 0)} of those made ${duration(age.from)} ago`).join(", "))
   }
 
   #alarm(alarms) {
@@ -133,7 +147,7 @@ export class Health {
   }
 
   #append() {
-    const cells = [el("th", { scope: "row" }), ...["Answered", "Pending", "Missing", "Redeemed"].map((text) => el("td", { class: "number", "data-label": text }))]
+    const cells = [el("th", { scope: "row" }), ...BECAME.map((text) => el("td", { class: "number", "data-label": text }))]
     const node = el("tr", {}, cells)
     this.body.append(node)
     this.rows.push({ node, cells })
@@ -151,9 +165,10 @@ export function snippet(experiment) {
   const epsilons = experiment.arms.map((arm) => arm.epsilon)
   const most = epsilons.includes(null) ? "Infinity" : String(Math.ceil(Math.max(...epsilons) * 1e4 - 1e-4) / 1e4)
   const cap = most > 10 ? `, cap: { epsilon: ${most}, days: 1 }` : ""
+  const sending = experiment.sending === "when-due" ? ', sending: "when-due"' : ""
   const text = `import { Whitelie } from "whitelie"
 
-const wl = new Whitelie({ server: ${JSON.stringify(location.origin)}, key: "pk_…", maxEpsilon: ${most}${cap} })
+const wl = new Whitelie({ server: ${JSON.stringify(location.origin)}, key: "pk_…", maxEpsilon: ${most}${cap}${sending} })
 const choice = await wl.decide(${JSON.stringify(experiment.id)})
 show(choice.payload)
 button.onclick = () => choice.reward(1)

@@ -210,7 +210,7 @@ class Store(Protocol):
         """Return a number that differs after any change of experiments or keys."""
 
     def probe(self) -> None:
-        """Write something durably, or raise `Unavailable`."""
+        """Write durably, where there must be room for a large commit, or raise `Unavailable`."""
 
     def sizes(self) -> Mapping[str, int]:
         """Return how many rows each table has: all that is stored."""

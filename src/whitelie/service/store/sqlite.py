@@ -5,6 +5,7 @@ long to have it back. So a commit is one step: the trigger of the view `batch` d
 rows are read as one JSON text.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -30,6 +31,9 @@ from whitelie.service.store import (
 )
 from whitelie.service.store.spent import FREE, Address, Change, SpentBits, union
 from whitelie.service.store.sqlite_file import WAIT, connected, opened, transaction
+
+ROOM = 1 << 20
+"""Bytes that must be free before a store that was unavailable works again."""
 
 _COMMIT = "INSERT INTO batch (writer, generation, counts, blocks, bits) VALUES (?, ?, ?, ?, ?)"
 _TOTALS = """
@@ -244,7 +248,8 @@ class SQLiteStore:
             return _number(*connection.execute("SELECT generation FROM state").fetchone())
 
     def probe(self) -> None:
-        """Write something durably, or raise `Unavailable`."""
+        """Write durably, where there must be room for a large commit, or raise `Unavailable`."""
+        self._require_room()
         self._write("UPDATE state SET probes = probes + 1")
 
     def sizes(self) -> Mapping[str, int]:
@@ -325,6 +330,20 @@ class SQLiteStore:
         statement = "UPDATE state SET writer = ?1 WHERE writer <> ?1"
         if self._connection.execute(statement, (self._writer,)).rowcount:
             self._spent.clear()
+
+    def _require_room(self) -> None:
+        """Write a file of `ROOM` bytes, and remove it: free space alone says nothing of quotas."""
+        file = Path(f"{self._path}.probe")
+        try:
+            try:
+                with file.open("wb", buffering=0) as stream:
+                    if stream.write(bytes(ROOM)) < ROOM:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    os.fsync(stream.fileno())
+            finally:
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            raise Unavailable(f"the disk has not {ROOM:,} bytes free ({error.strerror})") from error
 
     def _write(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         """Execute one statement, which is a durable transaction."""

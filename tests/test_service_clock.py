@@ -1,0 +1,279 @@
+"""A clock that jumps ahead: nothing is forgotten, nothing is refused that is honest."""
+
+import logging
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from process import Ledger, Server, Visitor, run, together, until
+from service import ONE, START, Clock, Served, refused, serving
+from whitelie.service import upkeep, wire
+from whitelie.service.clock import SETTLED, TOLERANCE, TrustedClock, steady_time
+
+DAY = wire.DAY_SECONDS
+FORTY_DAYS = 40 * DAY
+
+
+@dataclass
+class Wall(Clock):
+    """A wall clock that jumps by itself, and passes together with a steady one beside it."""
+
+    steady: Clock = field(default_factory=lambda: Clock(500.0))
+
+    def pass_(self, seconds: float) -> None:
+        self.forward(seconds)
+        self.steady.forward(seconds)
+
+    def trusted(self) -> TrustedClock:
+        return TrustedClock(self, self.steady)
+
+
+# The clock itself -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [-FORTY_DAYS, -TOLERANCE, -0.5, 0.5, TOLERANCE])
+def test_small_steps_and_steps_back_are_followed(step: float) -> None:
+    wall = Wall()
+    trusted = wall.trusted()
+    for _ in range(3):
+        wall.pass_(1000)
+        wall.forward(step)
+        assert trusted() == wall()
+        assert trusted.is_trusted
+
+
+def test_time_goes_on_by_the_steady_clock_after_a_jump() -> None:
+    wall = Wall()
+    trusted = wall.trusted()
+    wall.forward(FORTY_DAYS)
+    for _ in range(3):
+        wall.pass_(1000)
+        assert trusted() == wall() - FORTY_DAYS
+        assert not trusted.is_trusted
+    wall.forward(-FORTY_DAYS + TOLERANCE)
+    assert trusted() == wall()
+    assert trusted.is_trusted
+
+
+def test_a_clock_that_is_set_back_may_be_set_right_again() -> None:
+    wall = Wall()
+    trusted = wall.trusted()
+    wall.forward(-3600)
+    wall.pass_(1000)
+    assert trusted() == wall()
+    wall.forward(3600)
+    assert trusted.is_trusted
+    wall.forward(TOLERANCE + 1)
+    assert not trusted.is_trusted
+
+
+def test_a_computer_that_sleeps_makes_no_jump() -> None:
+    """The steady clock counts the sleep, as that of Linux does; one that does not would jump."""
+    wall = Wall()
+    trusted = wall.trusted()
+    wall.pass_(8 * 3600)
+    assert trusted() == wall()
+    assert trusted.is_trusted
+    wall.forward(8 * 3600)
+    assert not trusted.is_trusted
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        assert abs(steady_time() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 60
+
+
+def test_a_jump_is_logged_once_and_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "whitelie.service")
+    wall = Wall()
+    trusted = wall.trusted()
+    for step in (0, FORTY_DAYS, 0, 0, -FORTY_DAYS, 0):
+        wall.pass_(1)
+        wall.forward(step)
+        trusted()
+    said = [(record.msg, getattr(record, "facts", {})) for record in caplog.records]
+    assert [name for name, _ in said] == ["clock_jumped", "clock_trusted"]
+    assert said[0][1]["seconds"] == FORTY_DAYS
+    assert "restart" in said[0][1]["to_do"]
+
+
+def test_nothing_is_forgotten_in_the_first_hour_nor_after_a_jump() -> None:
+    wall = Wall()
+    trusted = wall.trusted()
+    wall.pass_(SETTLED - 1)
+    assert not trusted.may_forget
+    wall.pass_(1)
+    assert trusted.may_forget
+    wall.forward(FORTY_DAYS)
+    assert not trusted.may_forget
+
+
+# The service ------------------------------------------------------------------------------------
+
+
+async def do_chores(served: Served) -> None:
+    """Let all that upkeep does once a minute or an hour be done now."""
+    await upkeep.expire(served.engine)
+    await upkeep.join_old_minutes(served.engine)
+
+
+def minute_of(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds // 60 * 60, UTC).isoformat()
+
+
+@pytest.mark.anyio
+async def test_three_seconds_of_a_wrong_clock_do_no_harm(tmp_path: Path) -> None:
+    wall = Wall()
+    async with serving(tmp_path / "x.db", clock=wall) as served:
+        await served.create(retention=DAY)
+        wall.pass_(2 * SETTLED)
+        issued = wall()
+        made = await served.decide("button", 10)
+        assert await served.report(made[:4]) == ["accepted"] * 4
+        wall.pass_(120)
+        wall.forward(FORTY_DAYS)
+        for _ in range(3):
+            wall.pass_(1)
+            await do_chores(served)
+        assert await served.report(made[4:6]) == ["accepted"] * 2
+        assert served.store.spent_bits() == 6
+        wall.forward(-FORTY_DAYS)
+        wall.pass_(60)
+        await do_chores(served)
+        assert await served.report(made) == ["duplicate"] * 6 + ["accepted"] * 4
+        assert len(await served.decide("button", 5)) == 5
+        for counts in served.store.totals(1).values():
+            assert counts.answered <= counts.issued
+        results = (await served.as_().get(f"{ONE}/results")).json()
+        assert results["alarms"] == []
+        assert [arm["missing"] for arm in results["arms"]] == [0, 0]
+        span = {"from": minute_of(issued), "to": minute_of(issued + 60)}
+        removed = await served.as_().post(f"{ONE}/rollback", json=span)
+        assert removed.status_code == 200, removed.text
+        assert sum(arm["issued"] for arm in removed.json()["arms"]) == 10
+
+
+@pytest.mark.anyio
+async def test_a_jump_that_stays_is_said_until_it_is_confirmed(tmp_path: Path) -> None:
+    wall = Wall()
+    async with serving(tmp_path / "x.db", clock=wall) as served:
+        await served.create()
+        made = await served.decide("button", 4)
+        assert "whitelie_clock_trusted 1.0" in (await served.as_().get("/metrics")).text
+        wall.forward(FORTY_DAYS)
+        for _ in range(3):
+            for answer in (
+                await served.as_().post(f"{ONE}/decisions"),
+                await served.as_(None).get("/readyz"),
+            ):
+                assert refused(answer) == (503, "clock_jumped", None)
+                assert int(answer.headers["retry-after"]) > 0
+                assert "restart" in answer.json()["error"]["message"]
+            wall.pass_(3600)
+            await do_chores(served)
+        assert await served.report(made[:2]) == ["accepted"] * 2
+        assert (await served.as_(None).get("/healthz")).status_code == 200
+        assert "whitelie_clock_trusted 0.0" in (await served.as_().get("/metrics")).text
+        found = (await served.as_().get(f"{ONE}/results")).json()
+        assert [alarm["code"] for alarm in found["alarms"]] == ["clock_jumped"]
+        assert found["sentence"].startswith("Check the server's clock: it has jumped ahead. ")
+        assert "clients" not in found["sentence"]
+        wall.pass_(8 * DAY)  # time goes on: what expires by the steady clock has expired
+        assert await served.report(made[2:]) == ["expired"] * 2
+    async with serving(tmp_path / "x.db", clock=wall) as served:
+        assert (await served.as_(None).get("/readyz")).status_code == 200
+        assert len(await served.decide("button")) == 1
+
+
+@pytest.mark.anyio
+async def test_a_start_with_a_wrong_clock_forgets_nothing(tmp_path: Path) -> None:
+    clock = Clock()
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        await served.create(retention=DAY)
+        made = await served.decide("button", 10)
+        assert await served.report(made[:4]) == ["accepted"] * 4
+    clock.forward(FORTY_DAYS)
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        await do_chores(served)
+        assert set(await served.report(made)) == {"expired"}
+    clock.forward(60 - FORTY_DAYS)
+    async with serving(tmp_path / "x.db", clock=clock) as served:
+        assert await served.report(made) == ["duplicate"] * 4 + ["accepted"] * 6
+        span = {"from": minute_of(START), "to": minute_of(START + 60)}
+        assert (await served.as_().post(f"{ONE}/rollback", json=span)).status_code == 200
+
+
+# A process whose clock is set -------------------------------------------------------------------
+
+
+@dataclass
+class SetClock:
+    """The clock of a process, which is ahead by as many seconds as a file says."""
+
+    file: Path
+    library: str
+
+    def ahead(self, seconds: int) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_text(f"{seconds:+d}\n")
+        new.replace(self.file)
+
+    @property
+    def environment(self) -> dict[str, str | None]:
+        return {
+            "LD_PRELOAD": self.library,
+            "FAKETIME_TIMESTAMP_FILE": str(self.file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+
+@pytest.fixture
+def set_clock(tmp_path: Path) -> SetClock:
+    found = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+    if found is None:
+        pytest.skip("there is no libfaketime to set the clock of a process (Debian: faketime)")
+    clock = SetClock(tmp_path / "clock", str(found))
+    clock.ahead(0)
+    return clock
+
+
+def test_a_process_survives_a_jump_of_its_clock(tmp_path: Path, set_clock: SetClock) -> None:
+    ledger = Ledger()
+    early: list[str] = []
+
+    async def decide(visitor: Visitor) -> None:
+        early.extend(await ledger.decide(visitor, experiment, 20))
+        await ledger.report(visitor, [(token, 1) for token in early[:10]])
+
+    async def report(visitor: Visitor) -> None:
+        await ledger.report(visitor, [(token, 0) for token in early[10:15]])
+
+    async def settle(visitor: Visitor) -> None:
+        await ledger.report(visitor, [(token, 0) for token in early[15:]])
+        await ledger.repeat(visitor, early[:15])
+        assert await ledger.decide(visitor, experiment, 3)
+
+    environment = set_clock.environment
+    with Server(tmp_path / "x.db", tmp_path / "log", environment=environment).ready() as server:
+
+        def code() -> Any:
+            answer = server.ask("GET", "/readyz")
+            return answer.status, msgspec.json.decode(answer.body).get("error", {}).get("code")
+
+        experiment = server.create()
+        run(together(server.port, [decide]))
+        set_clock.ahead(FORTY_DAYS)
+        until(lambda: code() == (503, "clock_jumped"))
+        run(together(server.port, [report]))
+        set_clock.ahead(0)
+        until(lambda: code() == (200, None))
+        run(together(server.port, [settle]))
+        assert server.stop() == 0
+    assert not ledger.refused
+    assert not ledger.refusals
+    assert not ledger.faults(tmp_path / "x.db")
+    said = (tmp_path / "log").read_text()
+    assert said.count('"event":"clock_jumped"') == said.count('"event":"clock_trusted"') == 1

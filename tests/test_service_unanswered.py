@@ -1,0 +1,123 @@
+"""Decisions without a report, as operators see them: pending, overdue, missing; and how late."""
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from service import ALL, BUTTON, ONE, Served, refused, serving
+from whitelie.service import upkeep, wire
+from whitelie.service.standing import stored_results
+
+pytestmark = pytest.mark.anyio
+
+COLUMNS = ("answered", "pending", "overdue", "missing")
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(tmp_path / "whitelie.db") as served:
+        yield served
+
+
+async def pass_(served: Served, minutes: int) -> None:
+    """Let time pass, and what it brings be noticed."""
+    served.clock.forward(60 * minutes)
+    await upkeep.expire(served.engine)
+
+
+async def counts(served: Served) -> tuple[int, ...]:
+    """Return what all who are asked say of the green arm, after checking that they agree."""
+    client = served.as_()
+    arm = (await client.get(f"{ONE}/results")).json()["arms"][0]
+    found = tuple(arm[column] for column in COLUMNS)
+    assert sum(found) == arm["issued"]
+    table = csv.DictReader(io.StringIO((await client.get(f"{ONE}/results.csv")).text, newline=""))
+    row = next(table)
+    assert found == tuple(int(row[column]) for column in COLUMNS)
+    said = (await client.get("/metrics")).text
+    for column, number in zip(COLUMNS, found, strict=True):
+        line = f'whitelie_arm_{column}{{arm="green",experiment="button"}} {float(number)}'
+        assert line in said
+    (saved,) = served.store.experiments()
+    shell = stored_results(served.store, saved, served.engine.minute).arms[0]
+    assert found == tuple(getattr(shell, column) for column in COLUMNS)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sending", "minutes"), [("when-due", 11 + 2), ("next-visit", 11 + 24 * 60)]
+)
+async def test_a_decision_pends_is_overdue_and_then_missing(
+    served: Served, sending: str, minutes: int
+) -> None:
+    await served.create(sending=sending)
+    made = await served.decide("button", 10, available=["green"])
+    await served.report(made[:3])
+    assert await counts(served) == (3, 7, 0, 0)
+    await pass_(served, minutes)
+    assert await counts(served) == (3, 7, 0, 0)
+    await pass_(served, 2)
+    assert await counts(served) == (3, 0, 7, 0)
+    assert await served.report(made[3:5]) == ["accepted"] * 2
+    await served.decide("button", 4, available=["green"])
+    await pass_(served, 1)  # until then, late answers are taken for answers to pending ones
+    assert await counts(served) == (5, 4, 5, 0)
+    await pass_(served, 11 + 7 * 24 * 60 - minutes)
+    assert await counts(served) == (5, 0, 4, 5)
+    assert await served.report(made[5:]) == ["expired"] * 5
+
+
+async def test_a_rollback_takes_what_is_overdue_with_it(served: Served) -> None:
+    await served.create(sending="when-due")
+    await served.decide("button", 10, available=["green"])
+    await pass_(served, 15)
+    await served.decide("button", 4, available=["green"])
+    await pass_(served, 1)
+    assert await counts(served) == (0, 4, 10, 0)
+    span = {"from": "2027-01-15T08:00:00Z", "to": "2027-01-15T08:01:00Z"}
+    assert (await served.as_().post(f"{ONE}/rollback", json=span)).status_code == 200
+    assert await counts(served) == (0, 4, 0, 0)
+
+
+async def test_an_experiment_says_how_its_clients_send(served: Served) -> None:
+    assert (await served.create())["sending"] == "next-visit"
+    other = await served.create(name="Other", sending="when-due")
+    assert other["sending"] == "when-due"
+    shown = (await served.as_("reader").get(ALL)).json()["experiments"]
+    assert [each["sending"] for each in shown] == ["next-visit", "when-due"]
+    answer = await served.as_().post(ALL, json=BUTTON | {"sending": "immediate"})
+    assert refused(answer) == (422, "invalid_field", "sending")
+    promise = (await served.as_(None).get(f"{ONE}/privacy")).json()
+    assert promise["sending"] == "next-visit"
+    (made,) = await served.decide("button")
+    assert "sending" not in msgspec.json.encode(made).decode()
+
+
+async def test_admins_see_how_late_reports_come(served: Served) -> None:
+    async def arrival(role: str) -> Any:
+        return (await served.as_(role).get(f"{ONE}/results")).json()["arrival"]
+
+    await served.create(retention=10 * wire.DAY_SECONDS)
+    made = await served.decide("button", 8)
+    await pass_(served, 90)
+    await served.report(made[:2])
+    hour, day, week = 3600, wire.DAY_SECONDS, 7 * wire.DAY_SECONDS
+    ages = [(hour, 2 * hour), (day, 2 * day), (week, week + day)]
+    spans = [{"from": start, "to": stop, "issued": 0, "answered": 0} for start, stop in ages]
+    one = {"issued": 8, "answered": 2}
+    assert await arrival("admin") == [spans[0] | one, *spans[1:]]
+    assert await arrival("reader") is None
+    await pass_(served, 24 * 60)
+    await served.report(made[2:5])
+    assert await arrival("admin") == [spans[0], spans[1] | one | {"answered": 5}, spans[2]]
+    await pass_(served, 6 * 24 * 60)
+    assert await arrival("admin") == [*spans[:2], spans[2] | one | {"answered": 5}]
+    await pass_(served, 4 * 24 * 60)
+    await served.create(name="Short", feedback_ttl=3600, retention=wire.DAY_SECONDS, window=60)
+    short = (await served.as_().get("/v1/experiments/short/results")).json()["arrival"]
+    assert [each["from"] for each in short] == [hour]  # the others' minutes are joined into days
