@@ -92,11 +92,14 @@ class Connections(ServerState):
             self._said = now
 
     def _make_room(self, newcomer: Connection) -> bool:
-        """Close connections of whoever has most that wait; return whether there were any."""
+        """Close connections of whoever has most that wait; return whether it helps."""
         by_address: defaultdict[str, list[Connection]] = defaultdict(list)
         for each in self.connections:
             if each is not newcomer and each.is_waiting:
                 by_address[each.address].append(each)
+        at_work = len(self.connections) - sum(map(len, by_address.values()))
+        if at_work > self.most:
+            return False  # those who wait were refused too, and are to read why
         visitors: defaultdict[bytes, list[Connection]] = defaultdict(list)
         proxies: list[Connection] = []
         for address, waiting in by_address.items():
@@ -109,7 +112,7 @@ class Connections(ServerState):
         enough = max(min(self.most // SHARE_MADE, len(most) // 2), 1)
         for each in most[:enough]:
             each.cut()
-        return bool(most)
+        return True
 
 
 def most_connections(wanted: int | None) -> tuple[int, int]:
