@@ -101,7 +101,7 @@ async def listening(app: Any, most: int = 100, trusted: str = "") -> AsyncIterat
     connections = Connections(most, trusted)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: config.http_protocol_class(  # type: ignore[call-arg, arg-type, return-value]
+        lambda: config.http_protocol_class(  # type: ignore[call-arg]
             config=config, server_state=connections, app_state={}, _loop=loop
         ),
         sock=listen(HOST, 0),

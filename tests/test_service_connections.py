@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import logging
 import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -218,8 +219,6 @@ async def test_a_request_must_come_in_time(
     await site.settle(lambda: connection._reading is phase)
     site.pass_time(DEADLINES[phase])
     assert not site.connections.refused
-    if phase is Phase.BODY:
-        await peer.send(b"")
     site.pass_time(1)
     assert refused(await peer.answer()) == (408, "request_timeout", None)
     assert await peer.rest() == b""
@@ -231,9 +230,10 @@ async def test_bytes_that_trickle_do_not_put_a_deadline_off(site: Listening) -> 
     peer = await site.peer()
     await peer.send(GET)
     (connection,) = site.connections.connections
-    for sent in range(1, int(DEADLINES[Phase.HEAD]) + 2):
+    for _ in range(int(DEADLINES[Phase.HEAD]) + 1):
+        known = connection._unread
         await peer.send(b"x")
-        await site.settle(lambda sent=sent: connection._unread == len(GET) + sent)
+        await site.settle(lambda known=known: connection._unread > known)  # type: ignore[misc]
         site.pass_time(1)
     assert (await peer.answer()).status_code == 408
 
@@ -348,7 +348,6 @@ async def test_whoever_has_most_connections_that_wait_makes_room(
         assert [await is_served(each) for each in modest] == [True] * 3
         for _ in range(30):
             assert await is_served(await site.peer(VISITOR))
-            await many[-1].send(b"")
         assert len(site.connections.connections) <= 21
 
 
@@ -423,8 +422,7 @@ def poor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A service that may open 1,024 files."""
     folder = tmp_path_factory.mktemp("poor")
     with Server(folder / "x.db", folder / "log") as server:
-        files = 1024, 1024
-        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, files)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
         server.ready()
         server.create(name="Button", arms=BUTTON["arms"])
         yield server
@@ -521,8 +519,6 @@ def test_what_is_malformed_is_logged_by_its_documented_name_without_content(
 
 
 def test_what_uvicorn_says_is_logged_by_its_name() -> None:
-    import logging  # noqa: PLC0415
-
     record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, "telltale", None, None)
     assert json.loads(Lines().format(record))["event"] == "uvicorn"
     assert "telltale" not in Lines().format(record)
