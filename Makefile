@@ -5,11 +5,15 @@ RUN := $(VENV)/bin/
 READY := $(VENV)/.ready
 
 BROWSER := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+# A proxy that is installed is also started where systemd runs; there whoever wants one installs it.
+PROXIES := $(if $(wildcard /run/systemd/system),,nginx caddy)
+MISSING := $(if $(BROWSER),,chromium fonts-dejavu-core) \
+	$(foreach proxy,$(PROXIES),$(if $(wildcard /usr/sbin/$(proxy) /usr/bin/$(proxy)),,$(proxy)))
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
 APT := $(ROOT) env DEBIAN_FRONTEND=noninteractive \
 	apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10
 
-.PHONY: reproduce demo test test-long lint bench bench-service bench-workers chromium clean
+.PHONY: reproduce demo test test-long lint bench bench-service bench-workers tools clean
 
 reproduce: $(READY)
 	$(RUN)whitelie reproduce
@@ -17,7 +21,7 @@ reproduce: $(READY)
 demo: $(READY)
 	$(RUN)whitelie demo
 
-test: lint chromium
+test: lint tools
 	$(RUN)pytest -rs -n auto --dist worksteal
 
 test-long: $(READY)
@@ -40,14 +44,13 @@ bench-service: $(READY)
 bench-workers: $(READY)
 	$(RUN)python benchmarks/workers.py
 
-# The browser tests open the report in Chromium; where it cannot be had they are skipped.
-chromium:
-ifeq ($(BROWSER),)
-	@echo "Chromium is missing: trying to install Debian's, for the browser tests"
-	@{ $(APT) update && \
-	   $(APT) install --yes --no-install-recommends chromium fonts-dejavu-core; \
+# Tests open pages in Chromium, and run nginx and Caddy; where one cannot be had they are skipped.
+tools:
+ifneq ($(strip $(MISSING)),)
+	@echo "Trying to install Debian's $(strip $(MISSING)), for the tests that need them"
+	@{ $(APT) update && $(APT) install --yes --no-install-recommends $(MISSING); \
 	} >/dev/null 2>&1 </dev/null || \
-	echo "Chromium could not be installed (apt-get and root are needed): browser tests are skipped"
+	echo "It could not be done (apt-get and root are needed): these tests are skipped"
 endif
 
 clean:

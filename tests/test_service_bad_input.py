@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from listening import listening
 from service import (
     ALL,
     BUTTON,
@@ -478,7 +479,31 @@ async def at_fault(served: Served, patch: pytest.MonkeyPatch) -> httpx.Response:
     return await served.as_().post(DECISIONS)
 
 
+def by_bytes(
+    sent: bytes, *, field: str | None, seconds: float = 0, most: int = 1
+) -> tuple[Provocation, str | None]:
+    """What is refused before there is a request: bytes on a connection, and then silence."""
+
+    async def provoke(served: Served, patch: pytest.MonkeyPatch) -> httpx.Response:
+        async with listening(served.app, most) as site:
+            peer = await site.peer()
+            await peer.send(sent)
+            if seconds:
+                await site.settle(
+                    lambda: any(each._unread for each in site.connections.connections)
+                )
+                site.pass_time(seconds)
+            return await peer.answer()
+
+    return provoke, field
+
+
 PROVOKED: dict[str, tuple[Provocation, str | None]] = {
+    "malformed_request": by_bytes(b"\x16\x03\x01", field=None),
+    "request_timeout": by_bytes(b"GET / HTTP/1.1\r\n", seconds=11, field=None),
+    "url_too_long": by_bytes(b"GET /" + b"x" * 9000, field="path"),
+    "headers_too_large": by_bytes(b"GET / HTTP/1.1\r\nX: " + b"x" * 40_000, field="headers"),
+    "too_many_connections": by_bytes(b"", most=0, field=None),
     "malformed_json": asking("POST", ALL, content=b"{", field="body"),
     "unknown_key": asking("GET", ALL, None, field="Authorization"),
     "not_allowed": asking("GET", ALL, "publishable", field="Authorization"),

@@ -9,6 +9,7 @@ import logging
 import random
 import re
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ from service import (
 from whitelie.service import limits as limits_module
 from whitelie.service import openapi
 from whitelie.service.experiment import slug_of
-from whitelie.service.limits import Buckets, Limits, neighbourhood
+from whitelie.service.limits import MOST_BUCKETS, NETWORKS, Bucket, Buckets, Limits, networks
 from whitelie.service.operations import OPERATIONS, Operation
 from whitelie.service.refusal import STATUS, Refusal
 from whitelie.service.server import warm_up
@@ -414,6 +415,8 @@ def test_after_the_time_that_a_refusal_names_there_is_room() -> None:
 def test_a_key_has_its_share_over_all_addresses() -> None:
     limits, key = Limits(10), publishable(100)
     taken = [charged(limits, key, f"192.0.2.{number % 50}", 0) for number in range(500)]
+    assert 95 < sum(taken) < 100  # the last ones are for those who have taken nothing
+    taken += [charged(limits, key, f"192.0.2.{number}", 0) for number in range(50, 100)]
     assert sum(taken) == 100
     assert charged(limits, Key("other", "publishable", b"q", (), 1), "192.0.2.9", 0)
 
@@ -455,13 +458,99 @@ def test_one_abusive_address_does_not_shut_out_others() -> None:
     assert not is_fair(EveryAddressAlike(120))
 
 
+def honest_refusals(
+    limits: Limits, attackers: list[str], seconds: int = 20, per_second: int = 20
+) -> tuple[int, int]:
+    """Return what attackers got who ask without end, and how often visitors were refused.
+
+    Attackers ask 800 times a second in turn; modest visitors, each from an address of their own,
+    come between them.
+    """
+    key, got, refusals, turn = publishable(6000), 0, 0, 0
+    for step in range(seconds * per_second):
+        now = step / per_second
+        for _ in range(800 // per_second):
+            got += charged(limits, key, attackers[turn % len(attackers)], now)
+            turn += 1
+        visitor = f"2001:db9:{step:x}::1" if step % 2 else f"192.0.{step // 250}.{step % 250}"
+        refusals += not charged(limits, key, visitor, now)
+    return got, refusals
+
+
+NETWORK_OF_256 = [f"2001:db8:0:{number:x}::1" for number in range(256)]
+SITE = [f"2001:db8:0:{number:x}::1" for number in range(0, 65_536, 8)]
+CROWD = [f"10.0.{number >> 8}.{number & 255}" for number in range(2000)]
+
+
+class FlatLimits(Limits):
+    """Limits that know /64 networks only, and give to whoever comes first: the negative control."""
+
+    def charge(self, key: Key, address: str, now: float) -> None:
+        (asked, *_), name = networks(address), hash(key.hash)
+        buckets = (
+            (self._addresses, hash(asked), self._per_address),
+            (self._keys, name, key.decisions_per_minute),
+        )
+        looked = [each.look(name, limit, now) for each, name, limit in buckets]
+        if any(bucket.level < 1 for bucket in looked):
+            raise Refusal("too_many_decisions", "wait", retry_after=1)
+        for (each, name, _), bucket in zip(buckets, looked, strict=True):
+            each.take(name, bucket)
+
+
+@pytest.mark.parametrize("attackers", [NETWORK_OF_256, SITE, CROWD], ids=["/56", "/48", "IPv4"])
+def test_many_addresses_do_not_shut_out_modest_visitors(attackers: list[str]) -> None:
+    got, refusals = honest_refusals(FlatLimits(120), attackers)
+    assert (got > 7000, refusals > 50) == (True, True), "the attack works without nested limits"
+    got, refusals = honest_refusals(Limits(120), attackers)
+    assert refusals == 0
+
+
+@pytest.mark.parametrize(("attackers", "times"), [(NETWORK_OF_256, 4), (SITE, 16)])
+def test_a_network_gets_what_it_may_and_no_more(attackers: list[str], times: int) -> None:
+    got, _ = honest_refusals(Limits(120), attackers)
+    assert got <= times * 120 * (1 + 20 / 60)
+    assert times in dict(NETWORKS).values()
+
+
+def test_who_asks_without_end_shares_a_key_equally_with_others_who_do() -> None:
+    limits, key = Limits(120), publishable(600)
+    got: Counter[str] = Counter()
+    for second in range(600):
+        for turn in range(40):
+            address = f"192.0.2.{turn % 20}" if turn else "2001:db8::1"
+            got[address] += charged(limits, key, address, second) and second >= 300
+    assert sum(got.values()) == pytest.approx(5 * 600, rel=0.02)
+    assert max(got.values()) < 1.3 * min(got.values())
+
+
+def test_an_ipv4_address_has_no_network_around_it() -> None:
+    limits, key = Limits(60), publishable(10**6)
+    for number in range(250):
+        assert sum(charged(limits, key, f"192.0.2.{number}", 0) for _ in range(61)) == 60
+
+
+def test_a_scarce_key_is_there_for_others_after_the_time_that_a_refusal_names() -> None:
+    limits, key = Limits(120), publishable(100)
+    seconds = 0
+    while not seconds:
+        seconds = wait(limits, key, "192.0.2.1", 0) or 0
+    assert 0 < seconds <= 61
+    assert charged(limits, key, "192.0.2.2", 0)
+    assert charged(limits, key, "192.0.2.1", seconds)
+
+
 def test_an_ipv6_line_is_one_address_and_mapped_ipv4_are_many() -> None:
-    assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff:1")
-    assert neighbourhood("2001:db8::1") != neighbourhood("2001:db8:0:1::1")
-    assert neighbourhood("::ffff:192.0.2.1") == neighbourhood("192.0.2.1")
-    assert neighbourhood("::ffff:192.0.2.1") != neighbourhood("::ffff:192.0.2.2")
-    assert neighbourhood("no:address") == "no:address"
-    assert neighbourhood("") == ""
+    assert networks("2001:db8::1") == networks("2001:db8::ffff:1")
+    assert networks("2001:db8::1")[0] != networks("2001:db8:0:1::1")[0]
+    assert networks("2001:db8::1")[1:] == networks("2001:db8:0:1::1")[1:]
+    assert networks("2001:db8::1")[1] != networks("2001:db8:0:100::1")[1]
+    assert networks("2001:db8::1")[2] == networks("2001:db8:0:100::1")[2]
+    assert networks("2001:db8::1")[2] != networks("2001:db8:1::1")[2]
+    assert networks("::ffff:192.0.2.1") == networks("192.0.2.1")
+    assert networks("::ffff:192.0.2.1") != networks("::ffff:192.0.2.2")
+    assert networks("no:address") == (b"no:address",)
+    assert networks("") == (b"",)
 
 
 def test_a_clock_that_is_set_back_shuts_nobody_out() -> None:
@@ -473,12 +562,29 @@ def test_a_clock_that_is_set_back_shuts_nobody_out() -> None:
 
 def test_memory_holds_the_latest_addresses_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_module, "MOST_BUCKETS", 10)
-    buckets = Buckets()
-    for name in range(100):
-        buckets.take(name, 60, 0)
-        buckets.take(0, 60, 0)
-    assert len(buckets) == 10
-    assert buckets.take(0, 60, 0) > 0  # the abuser is not forgotten by adding others
+    limits, key = Limits(60), publishable(10**6)
+    assert sum(charged(limits, key, "192.0.2.0", 0) for _ in range(61)) == 60
+    for number in range(1, 100):
+        assert charged(limits, key, f"192.0.2.{number}", 0)
+        assert not charged(limits, key, "192.0.2.0", 0)  # an abuser is not forgotten for others
+    assert len(limits._addresses) == 10
+
+
+def test_a_network_that_is_full_does_not_fill_memory_with_its_addresses() -> None:
+    limits, key = Limits(60), publishable(10**6)
+    taken = sum(charged(limits, key, address, 0) for address in SITE)
+    assert len(limits._addresses) <= taken + 256 + 1 < len(SITE)
+
+
+def test_memory_holds_hashes_and_numbers_only() -> None:
+    limits = Limits(60)
+    for address in ("203.0.113.77", "2001:db8:cb00:717f::1"):
+        charged(limits, publishable(100), address, 0)
+    kept = limits._addresses._kept
+    assert len(kept) == 4
+    assert {type(name) for name in kept} == {int}
+    assert all(isinstance(bucket, Bucket) for bucket in kept.values())
+    assert MOST_BUCKETS <= 100_000
 
 
 @anyio

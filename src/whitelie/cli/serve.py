@@ -35,6 +35,12 @@ def serve(  # noqa: PLR0913, PLR0917 (one parameter per option)
             metavar="ADDRESSES", help="Believe X-Forwarded-For of these, parted by commas."
         ),
     ] = "127.0.0.1",
+    connections: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Open at most N connections; by default as files allow."
+        ),
+    ] = None,
 ) -> None:
     """Serve decisions and learn from flipped bits, until interrupted.
 
@@ -52,5 +58,6 @@ def serve(  # noqa: PLR0913, PLR0917 (one parameter per option)
         most_epsilon=max_epsilon,
         per_address=per_address,
         trusted_proxies=trusted_proxies,
+        connections=connections,
     )
     run(store, settings)

@@ -1,4 +1,4 @@
-"""uvicorn's protocol, with one write for each answer instead of one for head and one for body.
+"""A transport with one write for each answer instead of one for head and one for body.
 
 On loopback or behind a proxy every write wakes the reader, so two writes cost both sides double.
 """
@@ -6,7 +6,8 @@ On loopback or behind a proxy every write wakes the reader, so two writes cost b
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+MOST_GATHERED = 1 << 16
+"""Bytes that are written at once: beyond them only the transport says whether the peer reads."""
 
 
 class Corked:
@@ -16,12 +17,20 @@ class Corked:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._parts: list[bytes] = []
+        self.is_closing = transport.is_closing  # asked for by every answer
 
     def write(self, data: bytes) -> None:
         """Write soon, together with what follows at once."""
         if not self._parts:
             self._loop.call_soon(self._flush)
         self._parts.append(data)
+        if len(data) >= MOST_GATHERED:
+            self._flush()
+
+    def write_eof(self) -> None:
+        """Write what has gathered, and say that nothing follows."""
+        self._flush()
+        self._transport.write_eof()
 
     def close(self) -> None:
         """Write what has gathered and close."""
@@ -29,17 +38,9 @@ class Corked:
         self._transport.close()
 
     def _flush(self) -> None:
-        if self._parts:
-            parts, self._parts = self._parts, []
-            self._transport.write(b"".join(parts))
+        parts, self._parts = self._parts, []
+        if parts and not self.is_closing():
+            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-
-class CorkedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 over a corked transport."""
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin to serve a connection."""
-        super().connection_made(Corked(transport))  # type: ignore[arg-type]

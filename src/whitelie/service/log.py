@@ -20,13 +20,14 @@ class Lines(logging.Formatter):
     """Writes a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the line; the event of a library's record is the library's name."""
+        is_ours = record.name == _LOGGER.name
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "event": record.msg if record.name == _LOGGER.name else record.name,
+            "event": record.msg if is_ours else record.name.partition(".")[0],
         }
-        if record.name == _LOGGER.name:
+        if is_ours:
             line |= getattr(record, "facts", {})
         if record.exc_info and record.exc_info[0]:
             line["error"] = record.exc_info[0].__name__

@@ -4,17 +4,19 @@ import asyncio
 import gzip
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from typing import NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 Page = Callable[[Request], Awaitable[Response]]
 
 FOLDER = "/dashboard"
+PIECE = 1 << 16
 MEDIA_TYPES = {
     "css": "text/css",
     "html": "text/html",
@@ -77,26 +79,41 @@ def _page(name: str, path: str) -> tuple[str, Page]:
     return path, page
 
 
+class Script(NamedTuple):
+    """A script, as it is and compressed."""
+
+    plain: bytes
+    packed: bytes
+
+
 @cache
-def _plotly() -> bytes:
-    """Return Plotly's script as its package has it, compressed."""
+def _plotly() -> Script:
+    """Return Plotly's script as its package has it: made once, and never on the event loop."""
     from plotly.offline import get_plotlyjs  # noqa: PLC0415 (only who opens a page needs it)
 
-    return gzip.compress(get_plotlyjs().encode(), mtime=0)
+    plain = get_plotlyjs().encode()
+    return Script(plain, gzip.compress(plain, mtime=0))
 
 
 async def _plotly_page(request: Request) -> Response:
-    body = await asyncio.to_thread(_plotly)
+    script = await asyncio.to_thread(_plotly)
+    is_packed = "gzip" in request.headers.get("accept-encoding", "")
+    body = script.packed if is_packed else script.plain
     headers = {
         **SAFETY,
         "cache-control": "public, max-age=31536000, immutable",
+        "content-length": str(len(body)),
         "vary": "Accept-Encoding",
     }
-    if "gzip" in request.headers.get("accept-encoding", ""):
+    if is_packed:
         headers["content-encoding"] = "gzip"
-    else:
-        body = gzip.decompress(body)
-    return Response(body, media_type=MEDIA_TYPES["js"], headers=headers)
+    return StreamingResponse(_pieces(body), media_type=MEDIA_TYPES["js"], headers=headers)
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    """Yield a body as fast as it is read: what waits to be sent is a piece, and not all of it."""
+    for start in range(0, len(body), PIECE):
+        yield body[start : start + PIECE]
 
 
 def _pages() -> list[tuple[str, Page]]:

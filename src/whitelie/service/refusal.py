@@ -10,6 +10,7 @@ import msgspec
 from whitelie.errors import WhitelieError
 
 STATUS = {
+    "malformed_request": 400,
     "malformed_json": 400,
     "unknown_key": 401,
     "not_allowed": 403,
@@ -17,12 +18,14 @@ STATUS = {
     "not_found": 404,
     "unknown_experiment": 404,
     "method_not_allowed": 405,
+    "request_timeout": 408,
     "experiment_paused": 409,
     "experiment_stopped": 409,
     "changed_meanwhile": 409,
     "idempotency_conflict": 409,
     "token_expired": 410,
     "body_too_large": 413,
+    "url_too_long": 414,
     "unsupported_media_type": 415,
     "invalid_field": 422,
     "invalid_bit": 422,
@@ -30,8 +33,10 @@ STATUS = {
     "unknown_arm": 422,
     "epsilon_above_ceiling": 422,
     "too_many_decisions": 429,
+    "headers_too_large": 431,
     "internal_error": 500,
     "clock_jumped": 503,
+    "too_many_connections": 503,
     "store_unavailable": 503,
 }
 """The HTTP status of every code."""

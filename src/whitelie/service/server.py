@@ -4,9 +4,20 @@ import gc
 import os
 import signal
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from socket import AF_INET, AF_INET6, SO_REUSEADDR, SO_REUSEPORT, SOL_SOCKET, create_server, socket
+from socket import (
+    AF_INET,
+    AF_INET6,
+    IPPROTO_TCP,
+    SO_REUSEADDR,
+    SO_REUSEPORT,
+    SOL_SOCKET,
+    TCP_NOTSENT_LOWAT,
+    create_server,
+    socket,
+)
 from typing import Any
 
 import msgspec
@@ -15,13 +26,14 @@ import uvicorn
 from whitelie.errors import InvalidInput, WhitelieError
 from whitelie.service import MOST_EPSILON, PER_ADDRESS, log, wire
 from whitelie.service.app import build
-from whitelie.service.cork import CorkedProtocol
+from whitelie.service.connections import Connections, most_connections
 from whitelie.service.door import Service
 from whitelie.service.engine import FAREWELL, Engine
 from whitelie.service.experiment import Rules
 from whitelie.service.keys import admin_key, hash_of, new_key
 from whitelie.service.learner import Learner
 from whitelie.service.limits import Limits
+from whitelie.service.protocol import LimitedProtocol
 from whitelie.service.secret import secrets_for, write_private
 from whitelie.service.standing import results_now, standing_of
 from whitelie.service.store import Key, Saved, Store
@@ -37,7 +49,13 @@ SWITCH = 0.0005
 """The longest that the writer waits for the interpreter, in seconds; 5 ms is Python's own."""
 
 BACKLOG = 2048
-"""Connections that may wait to be accepted."""
+"""Connections that may wait to be accepted, if there are files for all of them at once."""
+
+SWEEP = 10
+"""How many ticks of uvicorn, each a tenth of a second, are between two looks at all connections."""
+
+UNSENT = 1 << 17
+"""Bytes that the kernel may hold for a peer that does not read."""
 
 RARELY = 50_000, 20, 100
 """When cycles are looked for: requests leave hardly any."""
@@ -53,14 +71,18 @@ class Settings:
     most_epsilon: float = MOST_EPSILON
     per_address: int = PER_ADDRESS
     trusted_proxies: str = "127.0.0.1"
+    connections: int | None = None
 
 
 class Server(uvicorn.Server):
-    """Says where it listens, and tells its streams to end before it waits for them."""
+    """Watches its connections, and tells its streams to end before it waits for them."""
 
-    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
+    def __init__(self, config: uvicorn.Config, engine: Engine, most: int | None = None) -> None:
         super().__init__(config)
         self._engine = engine
+        most, left = most_connections(most)
+        config.backlog = min(BACKLOG, left // 2)
+        self.server_state = self._connections = Connections(most, config.forwarded_allow_ips)
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Begin to listen."""
@@ -68,6 +90,12 @@ class Server(uvicorn.Server):
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             log.event("serving", address=f"http://{host}:{port}", epoch=self._engine.epoch)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do what is to be done ten times a second."""
+        if counter % SWEEP == 0:
+            self._connections.sweep(time.monotonic())
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """End: no new requests, those at work are finished, what was accepted is committed."""
@@ -83,6 +111,7 @@ def run(address: str, settings: Settings) -> None:
     if settings.workers > 1 and not is_postgresql(address):
         reason = "one process serves a SQLite file: give one worker, or a postgresql:// store"
         raise InvalidInput("workers", settings.workers, reason)
+    most_connections(settings.connections)
     port = listen(settings.host, settings.port, is_shared=settings.workers > 1)
     store = open_store(address)
     secrets = secrets_for(None if is_postgresql(address) else sqlite_path(address))
@@ -117,12 +146,11 @@ def serve(engine: Engine, settings: Settings, listening: socket) -> None:
     service = Service(engine, Rules(settings.most_epsilon), Limits(settings.per_address))
     config = configuration(
         build(service),
-        backlog=BACKLOG,
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=GRACE,
     )
     end_quietly()
-    Server(config, engine).run([listening])
+    Server(config, engine, settings.connections).run([listening])
 
 
 def configuration(app: Any, **more: Any) -> uvicorn.Config:
@@ -130,7 +158,8 @@ def configuration(app: Any, **more: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http=CorkedProtocol,
+        http=LimitedProtocol,
+        ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
@@ -153,15 +182,18 @@ def listen(host: str, port: int, *, is_shared: bool = False) -> socket:
     """
     family = AF_INET6 if ":" in host else AF_INET
     try:
-        if not is_shared:
-            return create_server((host, port), family=family, backlog=BACKLOG)
-        bound = socket(family)
-        for option in (SO_REUSEADDR, SO_REUSEPORT):
-            bound.setsockopt(SOL_SOCKET, option, 1)
-        bound.bind((host, port))
+        if is_shared:
+            bound = socket(family)
+            for option in (SO_REUSEADDR, SO_REUSEPORT):
+                bound.setsockopt(SOL_SOCKET, option, 1)
+            bound.bind((host, port))
+        else:
+            bound = create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         reason = f"cannot listen on {host}:{port}: {error.strerror}; give another --host or --port"
         raise WhitelieError(reason) from None
+    if sys.platform == "linux":
+        bound.setsockopt(IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT)  # and what it accepts inherits it
     return bound
 
 

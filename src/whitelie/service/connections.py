@@ -1,0 +1,136 @@
+"""The open connections of a process: how many there may be, who goes when there are too many.
+
+A connection costs a file, and a process has only so many. When all are taken, connections that wait
+for their peer, to speak or to read, are closed: the longest-waiting ones of whoever has most of
+them. Whose request is at work is never cut off. A trusted proxy speaks for many visitors, so its
+connections go only if no others wait. If none waits, the newcomer is refused.
+"""
+
+import resource
+from collections import Counter, defaultdict
+from typing import Any, Protocol
+
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.server import ServerState
+
+from whitelie.errors import InvalidInput
+from whitelie.service import log
+from whitelie.service.limits import networks
+
+RESERVE = 256
+"""Files that are not for visitors: for the store, the log, those who wait to be accepted, and those
+who are told that all is full."""
+
+USUAL_CONNECTIONS = 10_000
+"""The most connections of a process, if it has files enough and the operator says nothing."""
+
+MANY_FILES = 1 << 20
+"""Files of a process that has no limit."""
+
+MOST_REFUSED = 64
+"""Newcomers who are told at a time that all is full; beyond them the connection is just cut."""
+
+SHARE_MADE = 32
+"""When room is made, one in so many may go at once: looking at all of them takes time."""
+
+QUIET = 60.0
+"""Seconds between two lines in the log about refused connections: a flood must not fill disks."""
+
+
+class Connection(Protocol):
+    """What is asked of a connection here."""
+
+    address: str
+    since: float
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for its peer, and not for the service."""
+
+    def check(self, now: float) -> None:
+        """End it if it has taken too long."""
+
+    def refuse(self, code: str) -> None:
+        """Answer with an error and end."""
+
+    def cut(self) -> None:
+        """End it at once."""
+
+
+class Connections(ServerState):
+    """The connections of a uvicorn server, watched once a second."""
+
+    connections: set[Any]
+
+    def __init__(self, most: int, trusted_proxies: str | list[str]) -> None:
+        super().__init__()
+        self.most = most
+        self.now = 0.0
+        self.refused: Counter[str] = Counter()
+        self._said = float("-inf")
+        self._trusted = ProxyHeadersMiddleware(_nobody, trusted_proxies).trusted_hosts
+
+    def admit(self, newcomer: Connection) -> None:
+        """Make room for a connection that was just opened, or refuse it."""
+        open_now = len(self.connections)
+        if open_now <= self.most or self._make_room(newcomer):
+            return
+        if open_now <= self.most + MOST_REFUSED:
+            newcomer.refuse("too_many_connections")
+        else:
+            self.refused["too_many_connections"] += 1
+            newcomer.cut()
+
+    def sweep(self, now: float) -> None:
+        """End connections that have taken too long; say in the log how many were refused."""
+        self.now = now
+        for connection in list(self.connections):
+            connection.check(now)
+        if self.refused and now - self._said >= QUIET:
+            log.event("connections_refused", **self.refused)
+            self.refused.clear()
+            self._said = now
+
+    def _make_room(self, newcomer: Connection) -> bool:
+        """Close connections of whoever has most that wait; return whether it helps."""
+        by_address: defaultdict[str, list[Connection]] = defaultdict(list)
+        for each in self.connections:
+            if each is not newcomer and each.is_waiting:
+                by_address[each.address].append(each)
+        at_work = len(self.connections) - sum(map(len, by_address.values()))
+        if at_work > self.most:
+            return False  # those who wait were refused too, and are to read why
+        visitors: defaultdict[bytes, list[Connection]] = defaultdict(list)
+        proxies: list[Connection] = []
+        for address, waiting in by_address.items():
+            if address in self._trusted:
+                proxies += waiting
+            else:
+                visitors[networks(address)[0]] += waiting
+        most = max(visitors.values(), key=len) if visitors else proxies
+        most.sort(key=lambda each: each.since)
+        enough = max(min(self.most // SHARE_MADE, len(most) // 2), 1)
+        for each in most[:enough]:
+            each.cut()
+        return True
+
+
+def most_connections(wanted: int | None) -> tuple[int, int]:
+    """Return how many connections a process may have, and how many more files are left.
+
+    It raises its limit of files as far as it may.
+    """
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        files = MANY_FILES
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    possible = max(files - RESERVE, files // 2)
+    if wanted is not None and wanted > possible:
+        reason = f"{files} files (ulimit -Hn, LimitNOFILE=) are enough for {possible}: allow more"
+        raise InvalidInput("connections", wanted, reason)
+    most = wanted or min(possible, USUAL_CONNECTIONS)
+    return most, files - most
+
+
+async def _nobody(*_: object) -> None:
+    """An application that is never called: uvicorn's middleware knows which addresses to trust."""

@@ -1,0 +1,545 @@
+"""Connections: nobody holds one, or fills memory through one, without end."""
+
+import asyncio
+import gzip
+import json
+import logging
+import resource
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from listening import Listening, Peer, listening
+from process import ADMIN_KEY, HOST, PATIENCE, Server, message, until
+from service import BUTTON, DECISIONS, FEEDBACK, KEYS, ONE, Served, refused, serving
+from whitelie.service import connections as connections_module
+from whitelie.service.connections import RESERVE, Connections, most_connections
+from whitelie.service.log import Lines
+from whitelie.service.pages import plotly_path
+from whitelie.service.protocol import (
+    DEADLINES,
+    LARGEST_HEAD,
+    LONGEST_URL,
+    MOST_FIELDS,
+    MOST_PIPELINED,
+    Phase,
+)
+
+anyio = pytest.mark.anyio
+GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+KEY = f"Authorization: Bearer {KEYS['admin']}\r\n".encode()
+DECIDE = b"POST %b HTTP/1.1\r\nHost: x\r\n%b" % (DECISIONS.encode(), KEY)
+STREAM = b"GET %b/stream HTTP/1.1\r\nHost: x\r\n%b\r\n" % (ONE.encode(), KEY)
+PLOTLY = f"GET {plotly_path()} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+END = b"\r\n"
+ABUSER, VISITOR = "127.0.0.2", "127.0.0.3"
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    """As the service runs."""
+    return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(tmp_path / "whitelie.db") as served:
+        await served.create()
+        yield served
+
+
+@pytest.fixture
+async def site(served: Served) -> AsyncIterator[Listening]:
+    async with listening(served.app) as site:
+        yield site
+
+
+async def is_served(peer: Peer) -> bool:
+    await peer.send(GET + END)
+    return (await peer.answer()).status_code == 200
+
+
+# What is sent, in bytes
+
+
+@anyio
+async def test_what_is_allowed_is_served(site: Listening) -> None:
+    path = b"/healthz?" + b"x" * (LONGEST_URL - 9)
+    assert (await site.ask(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path)).status_code == 200
+    fields = b"".join(b"X-%d: %b\r\n" % (number, b"x" * 300) for number in range(MOST_FIELDS - 1))
+    assert len(fields) > 0.9 * LARGEST_HEAD
+    assert (await site.ask(GET, fields, END)).status_code == 200
+    assert not site.connections.refused
+
+
+@anyio
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([b"GET /%b" % (b"x" * LONGEST_URL)], (414, "url_too_long", "path")),
+        ([b"GET /", *[b"x" * 1000] * 9], (414, "url_too_long", "path")),
+        ([GET, b"X: %b" % (b"x" * LARGEST_HEAD)], (431, "headers_too_large", "headers")),
+        ([GET, b"X: ", *[b"x" * 1000] * 33], (431, "headers_too_large", "headers")),
+        ([GET, b"x" * LARGEST_HEAD], (431, "headers_too_large", "headers")),
+        ([GET, b"X: x\r\n" * MOST_FIELDS, END], (431, "headers_too_large", "headers")),
+        ([GET, b"X: x\r\n" * (MOST_FIELDS + 1)], (431, "headers_too_large", "headers")),
+        (
+            [DECIDE, b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: x\r\n" * MOST_FIELDS],
+            (431, "headers_too_large", "headers"),
+        ),
+        (
+            [DECIDE, b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ", b"x" * 2 * LARGEST_HEAD],
+            (431, "headers_too_large", "headers"),
+        ),
+        (
+            [DECIDE, b"Transfer-Encoding: chunked\r\n\r\n1;", b"x" * 2 * LARGEST_HEAD],
+            (431, "headers_too_large", "headers"),
+        ),
+        ([b"\x16\x03\x01 no HTTP\r\n\r\n"], (400, "malformed_request", None)),
+        ([b"GET / HTTP/1.1\r\nno header\r\n\r\n"], (400, "malformed_request", None)),
+        ([b"GET /\xff HTTP/1.1\r\n\r\n"], (400, "malformed_request", None)),
+        ([DECIDE, b"Content-Length: x\r\n\r\n"], (400, "malformed_request", None)),
+        (
+            [DECIDE, b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"],
+            (400, "malformed_request", None),
+        ),
+    ],
+)
+async def test_what_is_not_allowed_is_refused_in_the_one_shape_before_it_is_complete(
+    site: Listening, served: Served, parts: list[bytes], expected: tuple[int, str, str | None]
+) -> None:
+    peer = await site.peer()
+    for part in parts:
+        await peer.send(part)
+    answer = await peer.answer()
+    assert refused(answer) == expected
+    assert answer.headers["connection"] == "close"
+    assert site.connections.refused == {expected[1]: 1}
+    await peer.send(b"x" * 1000)  # what comes now is thrown away
+    peer.writer.write_eof()
+    assert await peer.rest() == b""
+    await site.settle(lambda: not site.connections.connections)
+    assert not served.store.totals(1)
+
+
+@anyio
+async def test_a_request_that_is_answered_early_may_be_ended_and_followed_by_another(
+    site: Listening,
+) -> None:
+    peer = await site.peer()
+    await peer.send(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+    assert (await peer.answer()).status_code == 404
+    await peer.send(b"x" * 1000 + GET + END)
+    assert (await peer.answer()).status_code == 200
+
+
+@anyio
+async def test_a_body_without_end_is_answered_once(site: Listening) -> None:
+    peer = await site.peer()
+    await peer.send(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    assert (await peer.answer()).status_code == 404
+    for _ in range(10):
+        await peer.send(b"2000\r\n" + b"x" * 0x2000 + b"\r\n")
+    assert await peer.rest() == b""
+
+
+@anyio
+async def test_a_body_that_is_too_large_is_refused_though_it_has_no_end(site: Listening) -> None:
+    peer = await site.peer()
+    await peer.send(DECIDE + b"Transfer-Encoding: chunked\r\n\r\n")
+    for _ in range(200):
+        await peer.send(b"2000\r\n" + b" " * 0x2000 + b"\r\n")
+    assert refused(await peer.answer()) == (413, "body_too_large", "body")
+    assert await peer.rest() == b""
+
+
+@anyio
+async def test_requests_in_a_row_are_answered_in_a_row(site: Listening) -> None:
+    peer = await site.peer()
+    await peer.send((GET + END) * MOST_PIPELINED)
+    for _ in range(MOST_PIPELINED):
+        assert (await peer.answer()).status_code == 200
+
+
+@anyio
+async def test_more_requests_than_may_wait_end_the_connection(site: Listening) -> None:
+    peer = await site.peer()
+    await peer.send((GET + END) * 1000)
+    assert (await peer.rest()).count(b"200 OK") <= MOST_PIPELINED
+    await site.settle(lambda: not site.connections.connections)
+
+
+@anyio
+async def test_a_good_request_is_answered_though_rubbish_follows(
+    site: Listening, served: Served
+) -> None:
+    peer = await site.peer()
+    await peer.send(DECIDE + b"Content-Length: 0\r\n\r\n" + b"\x00rubbish")
+    assert len((await peer.answer()).json()["decisions"]) == 1
+    assert await peer.rest() == b""
+
+
+@anyio
+async def test_another_protocol_is_not_spoken(site: Listening) -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    peer = await site.peer()
+    await peer.send(GET + upgrade + END + b"\x81\x05hello")
+    assert (await peer.answer()).status_code == 200
+    assert await peer.rest() == b""
+
+
+# Deadlines
+
+
+@anyio
+@pytest.mark.parametrize(
+    ("parts", "phase"),
+    [
+        ([GET], Phase.HEAD),
+        ([b"GET /heal"], Phase.HEAD),
+        ([GET + END, GET], Phase.HEAD),
+        ([DECIDE + b"Content-Length: 9\r\n\r\n{"], Phase.BODY),
+        ([DECIDE + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"], Phase.BODY),
+        ([b"POST %b HTTP/1.1\r\nContent-Length: 2\r\n\r\n" % FEEDBACK.encode()], Phase.BODY),
+    ],
+)
+async def test_a_request_must_come_in_time(
+    site: Listening, served: Served, parts: list[bytes], phase: Phase
+) -> None:
+    peer = await site.peer()
+    for part in parts[:-1]:
+        await peer.send(part)
+        assert (await peer.answer()).status_code == 200
+    await peer.send(parts[-1])
+    (connection,) = site.connections.connections
+    await site.settle(lambda: connection._reading is phase)
+    site.pass_time(DEADLINES[phase])
+    assert not site.connections.refused
+    site.pass_time(1)
+    assert refused(await peer.answer()) == (408, "request_timeout", None)
+    assert await peer.rest() == b""
+    assert not served.store.totals(1)
+
+
+@anyio
+async def test_bytes_that_trickle_do_not_put_a_deadline_off(site: Listening) -> None:
+    peer = await site.peer()
+    await peer.send(GET)
+    (connection,) = site.connections.connections
+    for _ in range(int(DEADLINES[Phase.HEAD]) + 1):
+        known = connection._unread
+        await peer.send(b"x")
+        await site.settle(lambda known=known: connection._unread > known)  # type: ignore[misc]
+        site.pass_time(1)
+    assert (await peer.answer()).status_code == 408
+
+
+@anyio
+async def test_who_says_nothing_is_not_waited_for(site: Listening) -> None:
+    silent, idle = await site.peer(), await site.peer()
+    assert await is_served(idle)
+    site.pass_time(DEADLINES[Phase.HEAD] + 1)
+    assert await silent.rest() == b""
+    assert await is_served(idle)
+    site.pass_time(DEADLINES[Phase.NOTHING])
+    assert await is_served(idle)
+    site.pass_time(DEADLINES[Phase.NOTHING] + 1)
+    assert await idle.rest() == b""
+    assert not site.connections.refused
+
+
+@anyio
+async def test_who_is_refused_and_does_not_close_is_cut_off(site: Listening) -> None:
+    peer = await site.peer()
+    await peer.send(b"\x00")
+    assert (await peer.answer()).status_code == 400
+    site.pass_time(DEADLINES[Phase.END] + 1)
+    await site.settle(lambda: not site.connections.connections)
+
+
+@anyio
+async def test_a_stream_lives_as_long_as_it_is_read(site: Listening) -> None:
+    peer = await site.peer()
+    await peer.send(STREAM)
+    await peer.until(b"event: results")
+    site.pass_time(3600)
+    (connection,) = site.connections.connections
+    assert not connection.transport.is_closing()
+
+
+def deaf(port: int) -> socket.socket:
+    """Return a connection of somebody who does not read."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.connect((HOST, port))
+    peer.sendall(PLOTLY)
+    peer.setblocking(False)
+    return peer
+
+
+@anyio
+async def test_who_does_not_read_is_cut_off_and_who_reads_slowly_is_not(site: Listening) -> None:
+    with deaf(site.port) as slow, deaf(site.port) as never:
+        await site.settle(lambda: len(site.connections.connections) == 2)
+        await site.settle(
+            lambda: all(each.flow.write_paused for each in site.connections.connections)
+        )
+        loop = asyncio.get_running_loop()
+        for _ in range(4):
+            site.pass_time(DEADLINES[Phase.READER] - 1)
+            async with asyncio.timeout(PATIENCE):
+                for _ in range(100):
+                    await loop.sock_recv(slow, 1 << 14)
+        assert len(site.connections.connections) == 1
+        (left,) = site.connections.connections
+        assert left.client == slow.getsockname()
+        site.pass_time(DEADLINES[Phase.READER] + 1)
+        await site.settle(lambda: not site.connections.connections)
+        assert never.fileno() > 0
+
+
+# The script of the charts
+
+
+@anyio
+async def test_both_forms_of_the_script_are_there_when_they_are_asked_for(
+    site: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = await site.ask(PLOTLY[:-2] + b"Accept-Encoding: gzip\r\n\r\n")
+
+    def never(*_: Any, **__: Any) -> bytes:
+        raise AssertionError("this takes the time of everybody")
+
+    plain = gzip.decompress(packed.content) if "content-encoding" not in packed.headers else None
+    monkeypatch.setattr(gzip, "compress", never)
+    monkeypatch.setattr(gzip, "decompress", never)
+    again = await site.ask(PLOTLY)
+    assert again.status_code == 200
+    assert plain is None
+    assert again.text == packed.text
+
+
+@anyio
+async def test_the_script_waits_for_its_reader_in_pieces(site: Listening) -> None:
+    with deaf(site.port):
+        await site.settle(lambda: len(site.connections.connections) == 1)
+        (connection,) = site.connections.connections
+        await site.settle(lambda: connection.flow.write_paused)
+        assert connection.transport.get_write_buffer_size() < 1 << 18
+
+
+# How many there may be
+
+
+@anyio
+@pytest.mark.parametrize("begun", [b"", GET, DECIDE + b"Content-Length: 9\r\n\r\n{"])
+async def test_whoever_has_most_connections_that_wait_makes_room(
+    served: Served, begun: bytes
+) -> None:
+    async with listening(served.app, most=20) as site:
+        modest = [await site.peer(VISITOR) for _ in range(3)]
+        many = [await site.peer(ABUSER) for _ in range(40)]
+        for each in many:
+            await each.send(begun)
+        assert [await is_served(each) for each in modest] == [True] * 3
+        for _ in range(30):
+            assert await is_served(await site.peer(VISITOR))
+        assert len(site.connections.connections) <= 21
+
+
+@anyio
+async def test_requests_at_work_are_not_cut_off_and_newcomers_are_told(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections_module, "MOST_REFUSED", 1)
+    async with listening(served.app, most=2) as site:
+        streams = [await site.peer(ABUSER) for _ in range(2)]
+        for each in streams:
+            await each.send(STREAM)
+            await each.until(b"event: results")
+        newcomer = await site.peer(VISITOR)
+        answer = await newcomer.answer()
+        assert refused(answer) == (503, "too_many_connections", None)
+        assert int(answer.headers["retry-after"]) > 0
+        assert await (await site.peer(VISITOR)).rest() == b""
+        newcomer.writer.close()
+        streams[0].writer.transport.abort()
+        await site.settle(lambda: len(site.connections.connections) == 1)
+        assert await is_served(await site.peer(VISITOR))
+        assert not any(each.transport.is_closing() for each in site.connections.connections)
+
+
+@anyio
+async def test_a_proxy_is_not_one_greedy_visitor(served: Served) -> None:
+    async with listening(served.app, most=20, trusted=VISITOR) as site:
+        proxied = [await site.peer(VISITOR) for _ in range(15)]
+        assert [await is_served(each) for each in proxied] == [True] * 15
+        for _ in range(30):
+            await is_served(await site.peer(ABUSER))
+        assert [await is_served(each) for each in proxied] == [True] * 15
+        for _ in range(30):  # only the proxy's own crowd takes its idle ones
+            assert await is_served(await site.peer(VISITOR))
+
+
+def test_connections_leave_files_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: raised.append(limit))
+    assert most_connections(None) == (4096 - RESERVE, RESERVE)
+    assert raised == [(4096, 4096)]
+    assert most_connections(100) == (100, 3996)
+    with pytest.raises(ValueError, match="LimitNOFILE"):
+        most_connections(4000)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    assert most_connections(None) == (32, 32)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
+    assert most_connections(None)[0] == connections_module.USUAL_CONNECTIONS
+
+
+# The log
+
+
+def test_a_flood_is_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "whitelie.service")
+    connections = Connections(10, "")
+    for now in range(150):
+        connections.refused["malformed_request"] += 1000
+        connections.sweep(float(now))
+    lines = [json.loads(Lines().format(record)) for record in caplog.records]
+    assert [line["event"] for line in lines] == ["connections_refused"] * 3
+    assert [line["malformed_request"] for line in lines] == [1000, 60_000, 60_000]
+
+
+# The process
+
+
+@pytest.fixture(scope="module")
+def poor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A service that may open 1,024 files."""
+    folder = tmp_path_factory.mktemp("poor")
+    with Server(folder / "x.db", folder / "log") as server:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+        server.ready()
+        server.create(name="Button", arms=BUTTON["arms"])
+        yield server
+
+
+@pytest.fixture
+def sockets() -> Iterator[ExitStack]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip("1,500 connections need ulimit -Hn 4096")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    with ExitStack() as opened:
+        yield opened
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def memory(server: Server, line: str = "VmRSS") -> int:
+    """Return bytes: those that a process has, or (VmHWM) the most that it ever had."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
+    return next(1024 * int(each.split()[1]) for each in status if each.startswith(line))
+
+
+def visit(server: Server, address: str) -> int:
+    """Ask for a decision from an address; return the status."""
+    with socket.create_connection((HOST, server.port), PATIENCE, (address, 0)) as line:
+        headers = {"Authorization": f"Bearer {ADMIN_KEY}", "Connection": "close"}
+        line.sendall(message("POST", DECISIONS, {}, headers))
+        return int(line.makefile("rb").read()[9:12])
+
+
+@pytest.mark.parametrize("address", [ABUSER, HOST])
+@pytest.mark.parametrize("begun", [b"", GET], ids=["silent", "begun"])
+def test_connections_of_one_do_not_lock_others_out(
+    poor: Server, sockets: ExitStack, address: str, begun: bytes
+) -> None:
+    for _ in range(1100):
+        line = socket.create_connection((HOST, poor.port), PATIENCE, (address, 0))
+        sockets.enter_context(line)
+        try:
+            line.sendall(begun)
+        except ConnectionError:
+            continue
+    for _ in range(20):
+        assert visit(poor, VISITOR) == 200
+
+
+def test_headers_without_end_take_no_memory(poor: Server) -> None:
+    before = memory(poor)
+    piece = b"x" * (1 << 20)
+    for start in (GET + b"X: ", b"GET /", GET):
+        with socket.create_connection((HOST, poor.port), PATIENCE) as line:
+            line.sendall(start)
+            try:
+                for _ in range(48):
+                    line.sendall(piece)
+            except ConnectionError:
+                pass
+            answer = line.recv(1 << 16)
+            assert answer.split()[1] in (b"431", b"414", b"400")
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"]
+    assert memory(poor, "VmHWM") - before < 16e6
+    assert visit(poor, VISITOR) == 200
+
+
+def test_readers_who_do_not_read_take_little_memory(poor: Server, sockets: ExitStack) -> None:
+    with deaf(poor.port) as first:  # the script is made once
+        first.settimeout(PATIENCE)
+        first.recv(1)
+    before = memory(poor)
+    for _ in range(200):
+        peer = sockets.enter_context(deaf(poor.port))
+        peer.settimeout(PATIENCE)
+        peer.recv(1)
+    assert memory(poor) - before < 60e6
+    assert visit(poor, VISITOR) == 200
+
+
+def test_what_is_malformed_is_logged_by_its_documented_name_without_content(
+    poor: Server,
+) -> None:
+    for _ in range(3):
+        with socket.create_connection((HOST, poor.port), PATIENCE) as line:
+            line.sendall(b"telltale\r\n\r\n")
+            answer = line.makefile("rb").read()
+        assert b"telltale" not in answer
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "malformed_request"
+    until(lambda: b'"event":"connections_refused"' in poor.log.read_bytes())
+    said = poor.log.read_bytes()
+    assert b"telltale" not in said
+    assert b"127.0.0" not in said.replace(b"http://127.0.0.1", b"")
+    documented = (Path(__file__).parents[1] / "docs/service.md").read_text("utf-8")
+    for text in said.decode().splitlines():
+        assert f"`{json.loads(text)['event']}`" in documented
+
+
+def test_what_uvicorn_says_is_logged_by_its_name() -> None:
+    record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, "telltale", None, None)
+    assert json.loads(Lines().format(record))["event"] == "uvicorn"
+    assert "telltale" not in Lines().format(record)
+
+
+def test_more_connections_than_files_are_refused(tmp_path: Path) -> None:
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Server(tmp_path / "x.db", tmp_path / "log", "--connections", str(files)) as server:
+        assert server.process.wait(PATIENCE) > 0
+    assert "LimitNOFILE" in server.log.read_text()
+
+
+@pytest.mark.long
+def test_deadlines_are_kept_by_a_running_service(tmp_path: Path) -> None:
+    with Server(tmp_path / "x.db", tmp_path / "log").ready() as server, ExitStack() as opened:
+        server.create(name="Button", arms=BUTTON["arms"])
+        lines = []
+        head = message("POST", DECISIONS, {"count": 1}, {"Authorization": f"Bearer {ADMIN_KEY}"})
+        for begun in (b"", head[:20], head[:-1]):
+            line = opened.enter_context(socket.create_connection((HOST, server.port), PATIENCE))
+            line.sendall(begun)
+            lines.append(line.makefile("rb"))
+        answers = [line.read()[9:12] for line in lines]
+        assert answers == [b"", b"408", b"408"]
