@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -18,6 +19,8 @@ from whitelie.service.store.sqlite import SQLiteStore
 
 
 class TestSQLite(StoreContract):
+    more: ClassVar[dict[str, int]] = {"shown": 2}
+
     @pytest.fixture
     def fresh(self, tmp_path: Path) -> Iterator[Callable[[], Opener]]:
         stores: list[SQLiteStore] = []
@@ -78,11 +81,13 @@ def test_nothing_personal_has_a_column(store: SQLiteStore, path: Path) -> None:
     assert dict(columns) == {  # type: ignore[arg-type]
         "counts": "experiment minute arm issued answered ones",
         "epochs": "number",
-        "experiments": "number slug definition",
+        "experiments": "number slug definition key_hash",
         "keys": "number hash name role origins decisions_per_minute expiry",
+        "shown": "experiment arm answered ones minute held_answered held_ones",
         "spent": "epoch block expiry bits",
         "sqlite_sequence": "name seq",
         "state": "generation writer probes",
+        "steps": "experiment minute arm answered ones",
     }
     assert {name for name, _ in columns} == {*store.sizes(), "sqlite_sequence", "state"}
 
