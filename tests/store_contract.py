@@ -275,7 +275,8 @@ class StoreContract:
     def test_reports_are_shown_when_they_fill_a_step(self, store: Store, opened: Opener) -> None:
         for number in range(9):
             store.commit(answers(number, [1]))
-            assert store.shown(1) == store.steps(1, 0, 1000) == {}
+            assert not store.shown(1)
+            assert not store.steps(1, 0, 1000)
         other = opened()
         other.commit(answers(9, [0], minute=205))
         for each in (store, other):
@@ -328,7 +329,7 @@ class StoreContract:
             thread.join()
         assert store.totals(1) == {0: Counts(300, 300, 200)}
         steps = store.steps(1, 0, 10**6)
-        assert all(10 <= step.answered for step in steps.values())
+        assert all(step.answered >= 10 for step in steps.values())
         (shown,) = store.shown(1).values()
         assert shown[:2] == tuple(sum(step[place] for step in steps.values()) for place in (0, 1))
         assert 290 < shown.answered <= 300  # what is left fills no step
@@ -354,7 +355,9 @@ class StoreContract:
         assert store.steps(1, 0, 1000) == {(301, 0): Step(14, 0, 301), (305, 0): Step(30, 24, 305)}
         assert store.shown(1) == {0: Step(44, 24, 305)}
         store.roll_back(1, 0, 1000, None, Restated(400, 10))
-        assert store.shown(1) == store.steps(1, 0, 1000) == store.totals(1) == {}
+        assert not store.shown(1)
+        assert not store.steps(1, 0, 1000)
+        assert not store.totals(1)
 
     def test_fewer_than_a_step_that_a_rollback_leaves_are_held(self, store: Store) -> None:
         store.commit(answers(0, [1] * 4))
@@ -362,7 +365,8 @@ class StoreContract:
         store.commit(replace(answers(0, []), reports=[Report(one, 0) for one in late]))
         assert store.shown(1) == {0: Step(24, 4, 200)}
         store.roll_back(1, 150, 151, None, Restated(210, 10))
-        assert store.shown(1) == store.steps(1, 0, 1000) == {}
+        assert not store.shown(1)
+        assert not store.steps(1, 0, 1000)
         store.commit(answers(40, [0] * 6, minute=211))
         assert store.steps(1, 0, 1000) == {(211, 0): Step(10, 4, 211)}
 
@@ -389,7 +393,8 @@ class StoreContract:
             store.commit(Batch({}, reports, minute=9, steps={number: 10}))
         before = store.sizes()
         store.delete(first.number)
-        assert store.shown(first.number) == store.steps(first.number, 0, 1000) == {}
+        assert not store.shown(first.number)
+        assert not store.steps(first.number, 0, 1000)
         assert store.shown(second.number) == {0: Step(10, 10, 9)}
         assert {name: before[name] - rows for name, rows in store.sizes().items()} == {
             name: {"experiments": 1, "counts": 2, "steps": 1, "totals": 2, "shown": 2}.get(name, 0)
@@ -861,7 +866,8 @@ class CarelessForgetting(Careless):
 class CarelessRollBack(Careless):
     """Takes `stop` for the last minute."""
 
-    def roll_back(self, experiment: int, start: int, stop: int, *rest: Any) -> object:
+    def roll_back(self, *arguments: Any) -> object:
+        experiment, start, stop, *rest = arguments
         return self.store.roll_back(experiment, start, stop + 1, *rest)
 
 
@@ -892,8 +898,8 @@ class CarelessRestating(Careless):
     """Shows what a rollback leaves, however few reports that tells apart."""
 
     def roll_back(self, *arguments: Any) -> object:
-        *window, restated = arguments
-        return self.store.roll_back(*window, restated._replace(step=1))
+        changed = [*arguments[:-1], arguments[-1]._replace(step=1)]
+        return self.store.roll_back(*changed)
 
 
 MISTAKES: list[type[Careless]] = [

@@ -145,6 +145,20 @@ def test_a_store_at_work_is_not_copied(address: Address, kind: str) -> None:
             copy(source, target)
 
 
+def test_a_store_at_work_is_not_copied_through_a_link(address: Address, tmp_path: Path) -> None:
+    where, link = address("sqlite"), tmp_path / "link.db"
+    with closing(open_store(where)) as server:
+        server.claim([b"a fingerprint"])
+        fill(server)
+        link.symlink_to(where.removeprefix("sqlite:///"))
+        empty, linked = address("sqlite"), f"sqlite:///{link}"
+        open_store(empty).close()
+        for words in ((linked, empty), (empty, linked)):
+            refused = CliRunner().invoke(app, ["store", "copy", *words])
+            assert refused.exit_code == 2
+            assert "another server uses it" in refused.output
+
+
 def test_a_source_that_changes_meanwhile_is_noticed(address: Address) -> None:
     where = address("postgresql")
     with closing(open_store(where)) as source, closing(open_store(address("sqlite"))) as target:

@@ -1,13 +1,14 @@
 """Where an experiment stands: from its counts to its results."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from whitelie.service.learner import Learner
 from whitelie.service.moment import time_of
 from whitelie.service.results import Results, Standing, results_of
-from whitelie.service.store import Counts, Saved, Store
+from whitelie.service.store import Counts, Saved, Step, Store
 
 RECENT = 60
 """Minutes over which shares of traffic are taken."""
@@ -45,9 +46,35 @@ def standing_of(learner: Learner, recent: Mapping[int, Counts]) -> Standing:
     )
 
 
+def as_shown(standing: Standing, learner: Learner, shown: Mapping[int, Step]) -> Standing:
+    """Return the counts that readers see: reports in steps, missing ones rounded down likewise.
+
+    Decisions are as they are: that one was issued says nothing about an answer.
+    """
+    step = learner.experiment.step
+    sums = [shown.get(arm, Step()) for arm in range(len(standing.keys))]
+    return replace(
+        standing,
+        answered=np.array([each.answered for each in sums]),
+        ones=np.array([each.ones for each in sums]),
+        closed_answered=standing.closed_issued - standing.missing // step * step,
+        step=step,
+    )
+
+
+def shown_results(standing: Standing, learner: Learner, shown: Mapping[int, Step]) -> Results:
+    """Return what readers see of the counts of an experiment."""
+    last = max((step.minute for step in shown.values()), default=None)
+    return _results(as_shown(standing, learner, shown), learner, last)
+
+
 def results_now(standing: Standing, learner: Learner) -> Results:
     """Return what the counts of an experiment say."""
-    experiment, last = learner.experiment, learner.last_report
+    return _results(standing, learner, learner.last_report)
+
+
+def _results(standing: Standing, learner: Learner, last: int | None) -> Results:
+    experiment = learner.experiment
     return results_of(
         standing,
         experiment=learner.slug,

@@ -42,8 +42,8 @@ row of its own, and nothing says who was asked.
 When a method raises, it has changed nothing; only if the store is closed meanwhile is this unknown.
 A store raises `Unavailable` when it cannot do its work now, such as on a full disk, and works again
 by itself when it can. Its writing methods are called from one thread at a time, the reading ones
-(`totals`, `history`, `shown`, `steps`, `experiments`, `keys`, `spent_bits`, `sizes`, `generation`, `contents`) from
-any thread, also beside a writing one. Times are whole minutes since 1970.
+(`totals`, `history`, `shown`, `steps`, `experiments`, `keys`, `spent_bits`, `sizes`, `generation`,
+`contents`) from any thread, also beside a writing one. Times are whole minutes since 1970.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
