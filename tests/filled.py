@@ -64,7 +64,7 @@ def add(
     channel = RandomizedResponse.from_epsilon(experiment.epsilon)
     epoch = store.new_epoch()
     best = int(np.argmax(list(rates.values())))
-    batch = Batch()
+    batch = Batch(minute=now, steps={number: experiment.step})
     sequence = 0
     for past in range(minutes, 0, -1) if per_minute else ():
         share = np.full(len(rates), 1.0)

@@ -7,6 +7,7 @@ stores with one mistake each, which it must find.
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, ClassVar
 
@@ -22,7 +23,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from whitelie.service.store import BLOCK, Batch, Counts, Key, Place, Report, Saved, Stale, Store
+from whitelie.service.store import (
+    BLOCK,
+    Batch,
+    Counts,
+    Key,
+    Place,
+    Report,
+    Restated,
+    Saved,
+    Stale,
+    Step,
+    Store,
+)
 from whitelie.service.token import Decision
 
 Opener = Callable[[], Store]
@@ -36,6 +49,13 @@ def decision(sequence: int, arm: int = 0, **changes: int) -> Decision:
 def issued(*decisions: Decision) -> dict[Place, int]:
     places = [Place(one.experiment, one.arm, one.minute) for one in decisions]
     return {place: places.count(place) for place in places}
+
+
+def answers(first: int, bits: Sequence[int], minute: int = 200, step: int = 10) -> Batch:
+    """Decisions of arm 0, numbered from `first`, issued and answered by these bits in one batch."""
+    made = [decision(first + n) for n in range(len(bits))]
+    reports = [Report(one, bit) for one, bit in zip(made, bits, strict=True)]
+    return Batch(issued(*made), reports, minute=minute, steps={1: step})
 
 
 class StoreContract:
@@ -250,7 +270,150 @@ class StoreContract:
         store.commit(Batch({}, [Report(other, 1)]))
         assert store.spent_bits() == 1
 
+    # Steps
+
+    def test_reports_are_shown_when_they_fill_a_step(self, store: Store, opened: Opener) -> None:
+        for number in range(9):
+            store.commit(answers(number, [1]))
+            assert not store.shown(1)
+            assert not store.steps(1, 0, 1000)
+        other = opened()
+        other.commit(answers(9, [0], minute=205))
+        for each in (store, other):
+            assert each.shown(1) == {0: Step(10, 9, 205)}
+            assert each.steps(1, 0, 1000) == {(205, 0): Step(10, 9, 205)}
+        store.commit(answers(10, [1] * 12, minute=205))  # as many as are held, not a multiple
+        store.commit(answers(22, [0] * 9, minute=206))
+        assert store.steps(1, 0, 1000) == {(205, 0): Step(22, 21, 205)}
+        assert store.totals(1) == {0: Counts(31, 31, 21)}
+        store.close()
+        other.commit(answers(31, [1], minute=207))
+        assert other.steps(1, 205, 208) == {(205, 0): Step(22, 21, 205), (207, 0): Step(10, 1, 207)}
+        assert other.steps(1, 206, 208, 100) == {(200, 0): Step(10, 1, 207)}
+        assert other.shown(1) == {0: Step(32, 22, 207)}
+
+    def test_every_arm_and_experiment_has_a_step_of_its_own(self, store: Store) -> None:
+        many = [decision(n, n % 2, experiment=1 + n // 10) for n in range(30)]
+        batch = Batch(issued(*many), [Report(one, one.arm) for one in many], minute=7)
+        store.commit(replace(batch, steps={1: 5, 2: 6}))
+        assert store.shown(1) == {0: Step(5, 0, 7), 1: Step(5, 5, 7)}
+        assert store.shown(2) == store.shown(3) == {}  # five of six; and no step is known
+        late = [decision(100, experiment=2), decision(101, experiment=3)]
+        store.commit(Batch({}, [Report(one, 1) for one in late], minute=8, steps={2: 6, 3: 6}))
+        assert store.shown(2) == {0: Step(6, 1, 8)}
+        assert store.shown(3) == {0: Step(6, 1, 8)}
+
+    def test_a_report_that_does_not_count_fills_no_step(self, store: Store) -> None:
+        nine = answers(0, [1] * 9)
+        store.commit(nine)
+        assert not any(store.commit(replace(nine, issued={})))
+        with pytest.raises(Stale):
+            store.commit(replace(answers(9, [1]), generation=store.generation() + 1))
+        assert store.shown(1) == {}
+        store.commit(answers(9, [0]))
+        assert store.shown(1) == {0: Step(10, 9, 200)}
+
+    def test_steps_taken_by_two_at_once_lose_nothing(self, store: Store, opened: Opener) -> None:
+        def work(one: Store, first: int) -> None:
+            for number in range(first, first + 150, 3):
+                one.commit(answers(number, [1, 0, 1], minute=number))
+
+        stores = [store, opened()]
+        threads = [
+            threading.Thread(target=work, args=(one, 1000 * place))
+            for place, one in enumerate(stores)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert store.totals(1) == {0: Counts(300, 300, 200)}
+        steps = store.steps(1, 0, 10**6)
+        assert all(step.answered >= 10 for step in steps.values())
+        (shown,) = store.shown(1).values()
+        assert shown[:2] == tuple(sum(step[place] for step in steps.values()) for place in (0, 1))
+        assert 290 < shown.answered <= 300  # what is left fills no step
+
+    def test_a_rollback_restates_what_is_shown_if_that_is_a_step(self, store: Store) -> None:
+        for minute, bits in ((100, [1] * 10), (101, [0] * 14), (102, [1] * 5)):
+            made = [decision(100 * minute + n, minute=minute) for n in range(len(bits))]
+            reports = [Report(one, bit) for one, bit in zip(made, bits, strict=True)]
+            store.commit(Batch(issued(*made), reports, minute=minute, steps={1: 10}))
+        before = store.steps(1, 0, 1000)
+        assert before == {(100, 0): Step(10, 10, 100), (101, 0): Step(14, 0, 101)}
+        store.roll_back(1, 102, 103, None, Restated(300, 10))  # which was held
+        assert store.steps(1, 0, 1000) == before
+        store.roll_back(1, 100, 101, None, Restated(301, 10))
+        assert store.steps(1, 0, 1000) == {(301, 0): Step(14, 0, 301)}
+        assert store.shown(1) == {0: Step(14, 0, 301)}
+        store.commit(answers(0, [1] * 9, minute=302))
+        store.roll_back(1, 101, 102, None, Restated(303, 10))  # 9 are left instead of 14
+        assert store.shown(1) == {0: Step(14, 0, 301)}
+        store.commit(answers(9, [1] * 15, minute=304))  # 24 ones cannot be a step beside 14 zeros
+        assert store.shown(1) == {0: Step(14, 0, 301)}
+        store.commit(answers(24, [0] * 20, minute=305))
+        assert store.steps(1, 0, 1000) == {(301, 0): Step(14, 0, 301), (305, 0): Step(30, 24, 305)}
+        assert store.shown(1) == {0: Step(44, 24, 305)}
+        store.roll_back(1, 0, 1000, None, Restated(400, 10))
+        assert not store.shown(1)
+        assert not store.steps(1, 0, 1000)
+        assert not store.totals(1)
+
+    def test_fewer_than_a_step_that_a_rollback_leaves_are_held(self, store: Store) -> None:
+        store.commit(answers(0, [1] * 4))
+        late = [decision(n, minute=150) for n in range(10, 30)]
+        store.commit(replace(answers(0, []), reports=[Report(one, 0) for one in late]))
+        assert store.shown(1) == {0: Step(24, 4, 200)}
+        store.roll_back(1, 150, 151, None, Restated(210, 10))
+        assert not store.shown(1)
+        assert not store.steps(1, 0, 1000)
+        store.commit(answers(40, [0] * 6, minute=211))
+        assert store.steps(1, 0, 1000) == {(211, 0): Step(10, 4, 211)}
+
+    def test_folding_joins_steps_too(self, store: Store) -> None:
+        for number, minute in enumerate((103, 108, 109, 110, 125)):
+            store.commit(answers(10 * number, [1] * 10, minute=minute))
+        store.fold(1, 119, 10)
+        assert store.steps(1, 0, 1000) == {
+            (100, 0): Step(30, 30, 100),
+            (110, 0): Step(10, 10, 110),
+            (125, 0): Step(10, 10, 125),
+        }
+        assert store.shown(1) == {0: Step(50, 50, 125)}
+        store.fold(1, 200, 100)
+        assert store.steps(1, 0, 1000) == {(100, 0): Step(50, 50, 100)}
+        assert store.shown(1) == {0: Step(50, 50, 100)}
+
+    def test_deleting_removes_steps_and_what_is_held(self, store: Store) -> None:
+        first, second = saved(store, "a"), saved(store, "b")
+        assert first.number == 1
+        for number in (first.number, second.number):
+            made = [decision(n, arm=n // 10, experiment=number, epoch=number) for n in range(15)]
+            reports = [Report(one, 1) for one in made]
+            store.commit(Batch({}, reports, minute=9, steps={number: 10}))
+        before = store.sizes()
+        store.delete(first.number)
+        assert not store.shown(first.number)
+        assert not store.steps(first.number, 0, 1000)
+        assert store.shown(second.number) == {0: Step(10, 10, 9)}
+        assert {name: before[name] - rows for name, rows in store.sizes().items()} == {
+            name: {"experiments": 1, "counts": 2, "steps": 1, "totals": 2, "shown": 2}.get(name, 0)
+            for name in before
+        }
+
     # Experiments and keys
+
+    def test_a_key_creates_one_experiment(self, store: Store, opened: Opener) -> None:
+        first = store.save("a", "1", "hash")
+        assert first == Saved(1, "a", "1", "hash")
+        assert opened().save("b", "2", "hash") is None
+        assert store.save("b", "2") == Saved(store.experiments()[1].number, "b", "2")
+        assert store.save("c", "3") is not None  # without a key there may be many
+        changed = store.change(first, "4")
+        assert changed == first._replace(definition="4")
+        assert opened().experiments()[0] == changed
+        store.delete(first.number)
+        assert store.save("d", "5", "hash") is not None
 
     def test_a_slug_is_taken_once(self, store: Store, opened: Opener) -> None:
         first, second = store.save("a", "{}"), opened().save("b", '{"ü": "\\u0000"}\0\n')
@@ -341,8 +504,8 @@ class StoreContract:
         decisions = [decision(0), decision(1, arm=1), decision(2, arm=1)]
         store.commit(Batch(issued(*decisions), [Report(one, 1) for one in decisions]))
         store.probe()
-        sizes = {"epochs": 1, "experiments": 1, "keys": 1, "counts": 2, "spent": 1, **self.more}
-        assert store.sizes() == sizes
+        sizes = {"epochs": 1, "experiments": 1, "keys": 1, "counts": 2, "steps": 0, "spent": 1}
+        assert store.sizes() == sizes | self.more
 
     def test_reading_beside_a_writer_sees_whole_commits(self, store: Store) -> None:
         rounds, done = 60, threading.Event()
@@ -376,7 +539,7 @@ class StoreContract:
     def test_it_does_what_the_model_does(self, fresh: Callable[[], Opener]) -> None:
         play(fresh, settings(max_examples=50, stateful_step_count=25, deadline=None))
 
-    @pytest.mark.parametrize("mistake", range(6))
+    @pytest.mark.parametrize("mistake", range(9))
     def test_the_model_finds_a_mistake(self, fresh: Callable[[], Opener], mistake: int) -> None:
         found = settings(
             max_examples=1000,
@@ -386,7 +549,7 @@ class StoreContract:
             database=None,
             phases=[Phase.generate],
         )
-        with pytest.raises(AssertionError, match=r"^(counts|bits|answers|return)"):
+        with pytest.raises(AssertionError, match=r"^(counts|bits|answers|return|steps)"):
             play(lambda: careless(fresh(), MISTAKES[mistake]), found)
 
 
@@ -402,6 +565,7 @@ class Model:
     def __init__(self) -> None:
         self.counts: dict[Place, Counts] = {}
         self.spent: dict[tuple[int, int], int] = {}
+        self.taken: dict[Place, Step] = {}
 
     def add(self, place: Place, *more: int) -> None:
         old = self.counts.get(place, Counts())
@@ -411,13 +575,64 @@ class Model:
         for place, number in batch.issued.items():
             self.add(place, number, 0, 0)
         answers = []
+        touched = set[tuple[int, int]]()
         for one, bit in batch.reports:
             name = one.epoch, one.sequence
             answers.append(name not in self.spent)
             if answers[-1]:
                 self.spent[name] = one.expiry
                 self.add(Place(one.experiment, one.arm, one.minute), 0, 1, bit)
+                touched.add((one.experiment, one.arm))
+        for experiment, arm in touched:
+            answered, ones = self.held(experiment, arm)
+            step = batch.steps.get(experiment)
+            if step is not None and answered >= step and 0 <= ones <= answered:
+                self.show(Place(experiment, arm, batch.minute), answered, ones)
         return answers
+
+    def held(self, experiment: int, arm: int) -> tuple[int, int]:
+        """What is counted and not shown."""
+        _, answered, ones = self.totals(experiment).get(arm, Counts())
+        shown = self.shown(experiment).get(arm, Step())
+        return answered - shown.answered, ones - shown.ones
+
+    def show(self, place: Place, answered: int, ones: int) -> None:
+        old = self.taken.get(place, Step())
+        self.taken[place] = Step(old.answered + answered, old.ones + ones, place.minute)
+
+    def steps(
+        self, experiment: int, start: int = 0, stop: int = 10**9, width: int = 1
+    ) -> dict[tuple[int, int], Step]:
+        joined: dict[tuple[int, int], Step] = {}
+        for (number, arm, minute), step in self.taken.items():
+            if number == experiment and start <= minute < stop:
+                bucket = minute // width * width, arm
+                old = joined.get(bucket, Step())
+                sums = old.answered + step.answered, old.ones + step.ones
+                joined[bucket] = Step(*sums, max(old.minute, minute))
+        return joined
+
+    def shown(self, experiment: int) -> dict[int, Step]:
+        return {arm: step for (_, arm), step in self.steps(experiment, width=10**9).items()}
+
+    def roll_back(
+        self, experiment: int, start: int, stop: int, restated: Restated
+    ) -> dict[int, Counts]:
+        removed = self.remove(experiment, start, stop)
+        for arm in (0, 1):
+            if abs(self.held(experiment, arm)[0]) >= restated.step:
+                _, answered, ones = self.totals(experiment).get(arm, Counts())
+                self.hide(experiment, arm)
+                if answered >= restated.step:
+                    self.show(Place(experiment, arm, restated.minute), answered, ones)
+        return removed
+
+    def hide(self, experiment: int, *arms: int) -> None:
+        self.taken = {
+            place: step
+            for place, step in self.taken.items()
+            if place.experiment != experiment or place.arm not in arms
+        }
 
     def history(
         self, experiment: int, start: int = 0, stop: int = 10**9, width: int = 1
@@ -444,6 +659,12 @@ class Model:
         self.remove(experiment, 0, before // width * width)
         for (minute, arm), counts in joined.items():
             self.add(Place(experiment, arm, minute), *counts)
+        joint, last = self.steps(experiment, width=width), before // width * width
+        kept = self.steps(experiment, last)
+        self.hide(experiment, 0, 1)
+        for (minute, arm), step in [*joint.items(), *kept.items()]:
+            if minute < last or (minute, arm) in kept:
+                self.taken[Place(experiment, arm, minute)] = step._replace(minute=minute)
 
     def forget_spent(self, before: int) -> int:
         last: dict[tuple[int, int], int] = {}
@@ -455,6 +676,9 @@ class Model:
             if (epoch, sequence // BLOCK) in dropped:
                 del self.spent[epoch, sequence]
         return len(dropped)
+
+
+STEP = 2
 
 
 class Machine(RuleBasedStateMachine):
@@ -492,9 +716,14 @@ class Machine(RuleBasedStateMachine):
         who=st.integers(0, 1),
         asked=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 4))),
         answered=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 1))),
+        step=st.sampled_from([STEP, STEP, None]),
     )
     def commit(
-        self, who: int, asked: list[tuple[int, int, int]], answered: list[tuple[int, int]]
+        self,
+        who: int,
+        asked: list[tuple[int, int, int]],
+        answered: list[tuple[int, int]],
+        step: int | None,
     ) -> None:
         new = []
         for experiment, arm, lifetime in asked:
@@ -504,7 +733,9 @@ class Machine(RuleBasedStateMachine):
         self.decisions += new
         live = self.live()
         reports = [Report(live[n % len(live)], bit) for n, bit in answered if live]
-        batch = Batch(issued(*new), reports)
+        batch = Batch(issued(*new), reports, minute=self.now)
+        if step is not None:
+            batch.steps = dict.fromkeys(self.experiments, step)
         expected = self.model.commit(batch)
         assert list(self.stores[who].commit(batch)) == expected, "answers differ"
 
@@ -515,8 +746,10 @@ class Machine(RuleBasedStateMachine):
     @rule(who=st.integers(0, 1), experiment=st.integers(0, 1), ago=st.integers(0, 9))
     def roll_back(self, who: int, experiment: int, ago: int) -> None:
         window = self.experiments[experiment], self.now - ago, self.now - ago + 3
-        expected = self.model.remove(*window)
-        assert self.stores[who].roll_back(*window) == expected, "returned counts differ"
+        restated = Restated(self.now, STEP)
+        expected = self.model.roll_back(*window, restated)
+        found = self.stores[who].roll_back(*window, None, restated)
+        assert found == expected, "returned counts differ"
         self.whole = False
 
     @rule(who=st.integers(0, 1), experiment=st.integers(0, 1), width=st.integers(1, 4))
@@ -534,6 +767,7 @@ class Machine(RuleBasedStateMachine):
     def delete(self, who: int, experiment: int) -> None:
         number = self.experiments[experiment]
         self.model.remove(number)
+        self.model.hide(number, 0, 1)
         self.stores[who].delete(number)
         self.gone.add(number)
         self.experiments[experiment] = saved(self.stores[who], "ab"[experiment]).number
@@ -558,6 +792,11 @@ class Machine(RuleBasedStateMachine):
                 assert store.history(number, 0, 2000) == model.history(number), "counts differ"
                 window = number, self.now - 7, self.now - 1, 3
                 assert store.history(*window) == model.history(*window), "counts of 3 differ"
+                assert store.shown(number) == model.shown(number), "steps differ in sum"
+                assert store.steps(number, 0, 2000) == model.steps(number), "steps differ"
+                assert store.steps(*window) == model.steps(*window), "steps of 3 differ"
+                small = [step for step in store.steps(number, 0, 2000).values() if step[0] < STEP]
+                assert not small, "steps of fewer reports"
 
     @invariant()
     def answers_are_spent_bits(self) -> None:
@@ -594,7 +833,7 @@ class CarelessInOneBatch(Careless):
         for one, bit in batch.reports:
             reports.append(Report(one._replace(epoch=99) if one in seen else one, bit))
             seen.add(one)
-        return self.store.commit(Batch(batch.issued, reports))
+        return self.store.commit(replace(batch, reports=reports))
 
 
 class CarelessAcrossProcesses(Careless):
@@ -606,7 +845,7 @@ class CarelessAcrossProcesses(Careless):
 
     def commit(self, batch: Batch) -> Sequence[bool]:
         own = [Report(one._replace(epoch=one.epoch + self.own), bit) for one, bit in batch.reports]
-        return self.store.commit(Batch(batch.issued, own))
+        return self.store.commit(replace(batch, reports=own))
 
 
 class CarelessReturn(Careless):
@@ -627,8 +866,9 @@ class CarelessForgetting(Careless):
 class CarelessRollBack(Careless):
     """Takes `stop` for the last minute."""
 
-    def roll_back(self, experiment: int, start: int, stop: int) -> object:
-        return self.store.roll_back(experiment, start, stop + 1)
+    def roll_back(self, *arguments: Any) -> object:
+        experiment, start, stop, *rest = arguments
+        return self.store.roll_back(experiment, start, stop + 1, *rest)
 
 
 class CarelessFold(Careless):
@@ -638,6 +878,30 @@ class CarelessFold(Careless):
         self.store.fold(experiment, before + width - 1, width)
 
 
+class CarelessSteps(Careless):
+    """Shows every report at once."""
+
+    def commit(self, batch: Batch) -> Sequence[bool]:
+        return self.store.commit(replace(batch, steps=dict.fromkeys(batch.steps, 1)))
+
+
+class CarelessHolding(Careless):
+    """Shows steps of one commit alone: what was held before stays held."""
+
+    def commit(self, batch: Batch) -> Sequence[bool]:
+        if len(batch.reports) < STEP:
+            batch = replace(batch, steps={})
+        return self.store.commit(batch)
+
+
+class CarelessRestating(Careless):
+    """Shows what a rollback leaves, however few reports that tells apart."""
+
+    def roll_back(self, *arguments: Any) -> object:
+        changed = [*arguments[:-1], arguments[-1]._replace(step=1)]
+        return self.store.roll_back(*changed)
+
+
 MISTAKES: list[type[Careless]] = [
     CarelessInOneBatch,
     CarelessAcrossProcesses,
@@ -645,6 +909,9 @@ MISTAKES: list[type[Careless]] = [
     CarelessForgetting,
     CarelessRollBack,
     CarelessFold,
+    CarelessSteps,
+    CarelessHolding,
+    CarelessRestating,
 ]
 
 

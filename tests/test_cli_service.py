@@ -162,6 +162,14 @@ def test_the_secret_of_tokens_is_rotated(database: Path, monkeypatch: pytest.Mon
     assert kept == old != new
     assert file.stat().st_mode & 0o777 == 0o600
 
+    link = database.with_name("link.db")
+    link.symlink_to(database)
+    assert secret.file_beside(link) == file
+    beside = link.with_name("link.db.secret")
+    file.rename(beside)  # where an earlier version has put it
+    assert secret.token_secrets(secret.file_beside(link)) == [new, kept]
+    assert file.stat().st_mode & 0o777 == 0o600
+
     monkeypatch.setenv("WHITELIE_SECRET", "s" * 32)
     refused = run(database, "key", "rotate", "--tokens")
     assert (refused.exit_code, "WHITELIE_SECRET" in refused.stderr) == (2, True)

@@ -77,6 +77,7 @@ async def test_an_experiment_is_shown_as_it_was_created(served: Served) -> None:
         "feedback_ttl": 660 + 7 * wire.DAY_SECONDS,
         "floor": 0.0,
         "retention": 90 * wire.DAY_SECONDS,
+        "step": 10,
         "created": "2027-01-15T08:00:00Z",
     }
     assert (await served.as_("reader").get(ONE)).json() == created
@@ -360,13 +361,13 @@ async def test_results_count_what_was_reported(served: Served) -> None:
     blue = await served.decide("button", 20, available=["blue"])
     await served.report(green[:20], 1)
     await served.report(blue[:5], 0)
-    found = (await served.as_("reader").get(f"{ONE}/results")).json()
+    found = (await served.as_().get(f"{ONE}/results")).json()
     assert [
         (arm["key"], arm["issued"], arm["answered"], arm["ones"], arm["pending"])
         for arm in found["arms"]
     ] == [("green", 30, 20, 20, 10), ("blue", 20, 5, 0, 15)]
     assert (found["reports"], found["status"], found["name"]) == (25, "running", "Button")
-    table = await served.as_("reader").get(f"{ONE}/results.csv")
+    table = await served.as_().get(f"{ONE}/results.csv")
     assert table.headers["content-disposition"] == 'attachment; filename="button.csv"'
     rows = list(csv.DictReader(io.StringIO(table.text, newline="")))
     assert [(row["key"], row["answered"]) for row in rows] == [("green", "20"), ("blue", "5")]
@@ -380,7 +381,7 @@ async def test_history_is_by_the_minute_of_decision(served: Served) -> None:
     await served.decide("button", 2, available=["blue"])
     await served.report(first, 1)
     start = int(START) // 60
-    client = served.as_("reader")
+    client = served.as_()
     found = (await client.get(f"{ONE}/history")).json()
     assert found["minutes"] == 1
     assert [(bucket["start"], bucket["arms"]) for bucket in found["buckets"]] == [
@@ -406,7 +407,7 @@ async def test_a_long_history_has_longer_buckets(served: Served) -> None:
 
 async def test_a_stream_tells_what_has_changed(served: Served) -> None:
     await served.create()
-    line = Line.to(served.app, "GET", f"{ONE}/stream", "reader")
+    line = Line.to(served.app, "GET", f"{ONE}/stream")
     await line.send(b"")
     task = line.start()
     start = await line.next()
@@ -572,7 +573,7 @@ async def test_metrics_can_be_read_by_prometheus(served: Served) -> None:
     await served.create()
     decisions = await served.decide("button", 10, available=["green"])
     await served.report([*decisions[:4], decisions[0], {"token": "x"}])
-    answer = await served.as_("reader").get("/metrics")
+    answer = await served.as_().get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     samples = {
         (sample.name, *sample.labels.values()): sample.value

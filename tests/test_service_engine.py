@@ -515,12 +515,16 @@ async def test_many_who_look_at_once_see_what_is_computed_once(
             return results_now(*arguments, **more)
 
         monkeypatch.setattr(watch, "results_now", compute)
-        await asyncio.gather(*(watch.latest_results(engine, learner) for _ in range(20)))
+        await asyncio.gather(
+            *(watch.latest_results(engine, learner, is_admin=True) for _ in range(20))
+        )
         assert len(computed) == 1
         await engine.decide(learner, 1)
-        await asyncio.gather(*(watch.watched_results(engine, learner) for _ in range(20)))
+        await asyncio.gather(
+            *(watch.watched_results(engine, learner, is_admin=True) for _ in range(20))
+        )
         assert len(computed) == 1  # a second has not passed
-        results = await watch.latest_results(engine, learner)
+        results = await watch.latest_results(engine, learner, is_admin=True)
         assert sum(arm.issued for arm in results.arms) == 1
         assert len(computed) == 2
 

@@ -1,10 +1,12 @@
 """The shared store: the laws of every store, and what a network can get wrong."""
 
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from threading import Barrier
 from typing import Any, ClassVar
 
 import psycopg
@@ -16,13 +18,26 @@ from postgres import Postgres
 from process import PATIENCE, until
 from store_contract import Opener, StoreContract, decision, issued
 from whitelie.errors import InvalidInput
-from whitelie.service.store import BLOCK, Batch, Counts, Report, Unavailable, postgresql_database
+from whitelie.service import registry, wire
+from whitelie.service.experiment import Rules
+from whitelie.service.refusal import Refusal
+from whitelie.service.store import (
+    BLOCK,
+    Batch,
+    Counts,
+    Report,
+    Saved,
+    Step,
+    Unavailable,
+    postgresql_database,
+)
 from whitelie.service.store.migrations import steps_of
 from whitelie.service.store.postgresql import READERS, PostgresStore
 from whitelie.service.token import Decision
 
 EMPTY = "TRUNCATE " + ", ".join(
-    f"whitelie.{table}" for table in ("epochs", "experiments", "keys", "counts", "totals", "spent")
+    f"whitelie.{table}"
+    for table in ("epochs", "experiments", "keys", "counts", "steps", "totals", "spent")
 )
 
 
@@ -235,12 +250,33 @@ def test_without_a_lock_some_are_spent_twice(
     postgres: Postgres, address: str, crowd: list[PostgresStore]
 ) -> None:
     """The negative control."""
-    query = "SELECT pg_get_functiondef('whitelie.commit_batch'::regproc)"
+    query = "SELECT pg_get_functiondef('whitelie.commit_in_steps'::regproc)"
     ((definition,),) = postgres.execute(address, query)
     assert "FOR UPDATE OF s" in definition
     postgres.execute(address, definition.replace("FOR UPDATE OF s", ""))
     assert any(len(spend_at_once(crowd, epoch)) > 600 for epoch in range(1, 11))
 
+
+COUNTED = (
+    (0, 720, 12, 5),
+    (0, 720 + 1440, 3, 1),
+    (0, 720 + 2880, 4, 4),
+    (1, 720, 6, 3),
+    (1, 720 + 1440, 5, 0),
+    (2, 720, 4, 2),
+)
+"""Arm, minute, answers and ones."""
+
+COMMIT_BEFORE = """
+SELECT whitelie.commit_batch(1, %s, NULL, '{1}', ARRAY[%s::bigint], ARRAY[%s::bigint],
+    ARRAY[%s::bigint], ARRAY[%s::bigint], ARRAY[%s::bigint], '{}', '{}', '{}', '{}')
+FROM set_config('search_path', 'whitelie', false)
+"""
+"""As the version before steps does it: a write, and a minute, an arm and its counts."""
+
+ASKED = wire.NewExperiment(
+    name="Twice", arms=[wire.NewArm(key="a")], epsilon=1.0, window=600, spread=60
+)
 
 # The database -----------------------------------------------------------------------------------
 
@@ -250,7 +286,7 @@ def test_readers_do_not_stand_in_the_way_of_commits(address: str) -> None:
         for _ in range(READERS):
             held.enter_context(store.contents())
         assert list(store.commit(PAIR)) == [True]
-        assert store.generation() == 0
+        assert store.generation() >= 0
         assert store.totals(1) == {0: Counts(1, 1, 1)}
         with pytest.raises(Unavailable, match="busy"):
             store.totals(1, 10**6)
@@ -288,12 +324,75 @@ def test_nothing_personal_has_a_column(postgres: Postgres, address: str) -> None
     assert dict(postgres.execute(address, query)) == {
         "state": ["version", "generation", "probes", "secret"],
         "epochs": ["number", "writes", "fence"],
-        "experiments": ["number", "slug", "definition"],
+        "experiments": ["number", "slug", "definition", "key_hash"],
         "keys": ["number", "hash", "name", "role", "origins", "decisions_per_minute", "expiry"],
         "counts": ["experiment", "minute", "arm", "issued", "answered", "ones"],
-        "totals": ["experiment", "arm", "issued", "answered", "ones"],
+        "steps": ["experiment", "minute", "arm", "answered", "ones"],
+        "totals": [
+            *("experiment", "arm", "issued", "answered", "ones"),
+            *("shown_answered", "shown_ones", "shown_minute"),
+        ],
         "spent": ["epoch", "block", "expiry", "bits"],
     }
+
+
+def test_what_was_counted_before_steps_is_shown(
+    postgres: Postgres, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a server of the version before, which is still at work, goes on to count."""
+    steps, first = steps_of("postgresql"), 20_000 * 24 * 60
+    with monkeypatch.context() as before:
+        before.setattr(postgresql_database, "steps_of", lambda _: {1: steps[1]})
+        postgresql_database.prepare(address)
+    postgres.execute(address, "INSERT INTO whitelie.epochs DEFAULT VALUES")
+    for number, (arm, minute, answered, ones) in enumerate(COUNTED, 1):
+        counted = first + minute, arm, answered + 1, answered, ones
+        postgres.execute(address, COMMIT_BEFORE, (number, *counted))
+    for slug, key in (("a", "a"), ("b", "b"), ("c", None), ("d", "a")):
+        creation = None if key is None else f"{key * 64} {'1' * 64}"
+        payload = {"creation": f"{'c' * 64} {'2' * 64}", "odd": '\0\n"ü'}
+        definition = json.dumps({"arms": [payload], "creation": creation}, separators=(",", ":"))
+        insert = "INSERT INTO whitelie.experiments (slug, definition) VALUES (%s, %s)"
+        postgres.execute(address, insert, (slug, definition.encode()))
+    with closing(PostgresStore(address)) as store:
+        assert store.totals(1) == {0: Counts(22, 19, 10), 1: Counts(13, 11, 3), 2: Counts(5, 4, 2)}
+        assert store.steps(1, 0, 10**9) == {
+            (first, 0): Step(19, 10, first),
+            (first + 1440, 1): Step(11, 3, first + 1440),
+        }
+        hashes = [saved.key_hash for saved in store.experiments()]
+        assert hashes == ["a" * 64, "b" * 64, None, None]  # of two with one key the first has it
+        postgres.execute(address, COMMIT_BEFORE, (7, first + 5000, 2, 6, 6, 6))
+        assert 2 not in store.shown(1)
+        store.commit(Batch({}, [Report(decision(0, arm=2), 0)], minute=first + 5001, steps={1: 10}))
+        assert store.shown(1)[2] == Step(11, 8, first + 5001)
+
+
+def test_one_key_that_reaches_two_workers_at_once_creates_one_experiment(address: str) -> None:
+    rounds = 20
+    with (
+        closing(PostgresStore(address)) as one,
+        closing(PostgresStore(address)) as other,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        for number in range(rounds):
+            start, creation = Barrier(2), f"{number:064x} {'1' * 64}"
+
+            def create(store: PostgresStore) -> tuple[Saved, bool]:
+                experiment = Rules().create(ASKED, 1000, creation)  # noqa: B023
+                start.wait()  # noqa: B023
+                return registry.create(store, experiment)
+
+            (first, is_new), (second, is_new_too) = threads.map(create, (one, other))
+            assert first == second
+            assert is_new + is_new_too == 1
+            with pytest.raises(Refusal, match="another experiment"):
+                registry.create(other, Rules().create(ASKED, 1000, creation[:65] + "2" * 64))
+        assert len(one.experiments()) == rounds
+        one.delete(first.number)
+        again, is_new = registry.create(other, Rules().create(ASKED, 1001, creation))
+        assert is_new
+        assert again.number > first.number
 
 
 def test_workers_that_start_at_once_make_the_schema_once(address: str) -> None:

@@ -661,6 +661,8 @@ def test_an_address_of_another_machine_is_refused(home: Home) -> None:
 def test_a_second_server_on_the_same_file_is_refused_and_the_first_serves_on(home: Home) -> None:
     with home.server().ready() as server:
         assert "another server uses it" in refusal(home.database)
+        (link := home.data / "link.db").symlink_to(home.database)
+        assert "another server uses it" in refusal(link)
         experiment = server.create()
         ledger = Ledger()
         run(ledger.load(server.port, experiment, 2, 0.1))

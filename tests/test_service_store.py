@@ -6,18 +6,32 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from store_contract import Opener, StoreContract, decision, issued, saved
 from whitelie.errors import InvalidInput
-from whitelie.service.store import BLOCK, Batch, Counts, Report, Unavailable, spent, sqlite_file
+from whitelie.service.registry import definition_of
+from whitelie.service.store import (
+    BLOCK,
+    Batch,
+    Counts,
+    Report,
+    Step,
+    Unavailable,
+    spent,
+    sqlite_file,
+)
 from whitelie.service.store.migrations import steps_of
 from whitelie.service.store.sqlite import SQLiteStore
 
 
 class TestSQLite(StoreContract):
+    more: ClassVar[dict[str, int]] = {"shown": 2}
+
     @pytest.fixture
     def fresh(self, tmp_path: Path) -> Iterator[Callable[[], Opener]]:
         stores: list[SQLiteStore] = []
@@ -78,11 +92,13 @@ def test_nothing_personal_has_a_column(store: SQLiteStore, path: Path) -> None:
     assert dict(columns) == {  # type: ignore[arg-type]
         "counts": "experiment minute arm issued answered ones",
         "epochs": "number",
-        "experiments": "number slug definition",
+        "experiments": "number slug definition key_hash",
         "keys": "number hash name role origins decisions_per_minute expiry",
+        "shown": "experiment arm answered ones minute held_answered held_ones",
         "spent": "epoch block expiry bits",
         "sqlite_sequence": "name seq",
         "state": "generation writer probes",
+        "steps": "experiment minute arm answered ones",
     }
     assert {name for name, _ in columns} == {*store.sizes(), "sqlite_sequence", "state"}
 
@@ -163,6 +179,30 @@ def test_a_later_migration_keeps_what_is_there(path: Path, monkeypatch: pytest.M
     store.close()
 
 
+SAMPLE = Path(__file__).parent / "samples" / "schema-2.sql"
+DAY = 24 * 60
+
+
+def test_what_was_counted_before_steps_is_shown(path: Path) -> None:
+    """Three arms over three days: 12, 3 and 4 reports; 6 and 5; 4, too few to be shown."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(SAMPLE.read_text())
+    store, first = SQLiteStore(path), 20_000 * DAY
+    assert store.totals(1) == {0: Counts(22, 19, 10), 1: Counts(13, 11, 3), 2: Counts(5, 4, 2)}
+    assert store.steps(1, 0, 10**9) == {
+        (first, 0): Step(19, 10, first),
+        (first + DAY, 1): Step(11, 3, first + DAY),
+    }
+    assert store.shown(1) == {0: Step(19, 10, first), 1: Step(11, 3, first + DAY)}
+    late = [Report(decision(1000 + n, arm=2), 1) for n in range(6)]
+    store.commit(Batch({}, late, minute=first + 3 * DAY, steps={1: 10}))
+    assert store.shown(1)[2] == Step(10, 8, first + 3 * DAY)
+    hashes = [saved.key_hash for saved in store.experiments()]
+    assert hashes == ["a" * 64, "b" * 64, None, None]  # of two with one key the first has it
+    assert definition_of(store.experiments()[0]).step == 10
+    store.close()
+
+
 def test_a_newer_schema_is_refused(path: Path) -> None:
     SQLiteStore(path).close()
     raw(path, "PRAGMA user_version = 9999")
@@ -237,6 +277,49 @@ def test_a_second_server_is_refused_and_the_shell_is_not(path: Path, store: SQLi
     store.close()
     shell.claim()
     shell.close()
+
+
+def test_a_link_does_not_hide_a_server(path: Path, store: SQLiteStore, tmp_path: Path) -> None:
+    store.claim()
+    store.commit(answered(1))
+    link, folder = tmp_path / "link.db", tmp_path / "folder"
+    link.symlink_to(path.name)
+    folder.symlink_to(tmp_path, target_is_directory=True)
+    for name in (link, folder / path.name, folder / link.name):
+        other = SQLiteStore(name)
+        with pytest.raises(InvalidInput, match="another server uses it"):
+            other.claim()
+        with pytest.raises(InvalidInput, match="another server uses it"):
+            other.require_alone()
+        assert list(other.commit(answered(1))) == [False]
+        other.close()
+    assert sorted(found.name for found in tmp_path.glob("*.lock")) == ["whitelie.db.lock"]
+    store.close()
+    other = SQLiteStore(link)
+    other.claim()
+    with pytest.raises(InvalidInput, match="another server uses it"):
+        SQLiteStore(path).claim()
+    other.close()
+
+
+def test_a_link_to_nothing_makes_the_file_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to("made.db")
+    SQLiteStore(tmp_path / "link.db").close()
+    assert (tmp_path / "made.db").is_file()
+    for one, other in (("a", "b"), ("b", "a")):
+        (tmp_path / one).symlink_to(other)
+    with pytest.raises(InvalidInput, match="store"):
+        SQLiteStore(tmp_path / "a")
+
+
+def test_a_file_with_two_names_is_refused(path: Path, tmp_path: Path) -> None:
+    SQLiteStore(path).close()
+    (tmp_path / "other.db").hardlink_to(path)
+    for name in (path, tmp_path / "other.db"):
+        with pytest.raises(InvalidInput, match="has 2 names"):
+            SQLiteStore(name)
+    path.unlink()
+    SQLiteStore(tmp_path / "other.db").close()
 
 
 CLAIM = """
@@ -396,7 +479,8 @@ epoch = store.new_epoch()
 for start in range(0, 10**9, 5):
     decisions = [Decision(1, 0, epoch, start + n, 100 + start // 50, 10**6) for n in range(5)]
     places = {Place(1, 0, 100 + start // 50): 5}
-    assert all(store.commit(Batch(places, [Report(one, 1) for one in decisions])))
+    batch = Batch(places, [Report(one, 1) for one in decisions], minute=start, steps={1: 12})
+    assert all(store.commit(batch))
     print(epoch, start, flush=True)
 """
 
@@ -422,6 +506,11 @@ def test_what_was_acknowledged_survives_a_kill(path: Path) -> None:
         assert not any(store.commit(Batch({}, reports)))
         (counts,) = store.totals(1).values()
         assert counts.issued == counts.answered == counts.ones == store.spent_bits()
+        (shown,) = store.shown(1).values()
+        steps = store.steps(1, 0, 10**9).values()
+        assert sum(step.answered for step in steps) == shown.answered
+        assert all(step.answered >= 12 for step in steps)
+        assert 0 <= counts.answered - shown.answered < 12
         # At each kill one batch may have been durable and not yet acknowledged.
         assert 0 <= counts.answered - len(acknowledged) <= 5 * kills
         store.close()

@@ -12,7 +12,7 @@ from postgres import Postgres
 from store_contract import decision, issued, saved
 from whitelie.cli import app
 from whitelie.errors import InvalidInput, WhitelieError
-from whitelie.service.store import BLOCK, Batch, Contents, Key, Report, Store
+from whitelie.service.store import BLOCK, Batch, Contents, Key, Report, Step, Store
 from whitelie.service.store.address import open_store
 from whitelie.service.store.copy import copy
 
@@ -44,7 +44,7 @@ def fill(store: Store) -> list[Report]:
     for _ in range(3):
         store.new_epoch()
     for slug in "abcd":
-        saved(store, slug)
+        store.save(slug, "{}", None if slug == "a" else slug * 64)
     store.delete(2)
     store.delete(4)
     for key in KEYS:
@@ -56,14 +56,14 @@ def fill(store: Store) -> list[Report]:
         for n in range(20)
     ]
     reports = [Report(one, one.arm % 2) for one in decisions[::2]]
-    store.commit(Batch(issued(*decisions), reports))
+    store.commit(Batch(issued(*decisions), reports, minute=300, steps={1: 4, 3: 4}))
     return reports
 
 
 def read(store: Store) -> tuple[object, ...]:
     """Return all that a store holds, in order."""
     with store.contents() as found:
-        rows = sorted(found.counts), sorted(found.spent)
+        rows = sorted(found.counts), sorted(found.steps), sorted(found.spent)
         return found.epochs, found.last_experiment, found.experiments, found.keys, *rows
 
 
@@ -79,8 +79,13 @@ def test_a_copy_is_the_same_store(address: Address, source_kind: str, target_kin
         assert copied["keys"] == 2
         assert read(target) == read(source)
         assert target.totals(1) == source.totals(1) != {}
+        assert target.shown(1) == source.shown(1) != {}
         assert target.spent_bits() == 10
         assert not any(target.commit(Batch({}, reports)))
+        late = Report(decision(10**6, arm=1), 1)
+        target.commit(Batch({}, [late], minute=301, steps={1: 4}))  # three were held
+        assert target.shown(1)[1] == Step(4, 4, 301)
+        assert target.save("f", "{}", "c" * 64) is None
         assert target.new_epoch() > 3
         assert saved(target, "e").number > 4
 
@@ -138,6 +143,20 @@ def test_a_store_at_work_is_not_copied(address: Address, kind: str) -> None:
             assert not any(target.sizes().values())
             server.close()
             copy(source, target)
+
+
+def test_a_store_at_work_is_not_copied_through_a_link(address: Address, tmp_path: Path) -> None:
+    where, link = address("sqlite"), tmp_path / "link.db"
+    with closing(open_store(where)) as server:
+        server.claim([b"a fingerprint"])
+        fill(server)
+        link.symlink_to(where.removeprefix("sqlite:///"))
+        empty, linked = address("sqlite"), f"sqlite:///{link}"
+        open_store(empty).close()
+        for words in ((linked, empty), (empty, linked)):
+            refused = CliRunner().invoke(app, ["store", "copy", *words])
+            assert refused.exit_code == 2
+            assert "another server uses it" in refused.output
 
 
 def test_a_source_that_changes_meanwhile_is_noticed(address: Address) -> None:

@@ -17,19 +17,21 @@ from whitelie.service.engine import Engine
 from whitelie.service.http import header
 from whitelie.service.learner import Learner
 from whitelie.service.log import event
-from whitelie.service.metrics import exposition
+from whitelie.service.metrics import exposition, largest_step
 from whitelie.service.moment import DAY, minute_of, time_of
 from whitelie.service.privacy import statement_of
 from whitelie.service.refusal import Refusal, unavailable
 from whitelie.service.results import csv
 from whitelie.service.standing import arrival_of
-from whitelie.service.store import Counts, Unavailable
+from whitelie.service.store import Counts, Step, Unavailable
 from whitelie.service.watch import latest_results, watched_results
 
 USUAL_BUCKETS = 1_000
 MOST_BUCKETS = 10_000
 MOST_CELLS = 200_000
 HEARTBEAT = 15
+ROUNDED = "counts", "shown", "spent"
+"""Tables in which a single report may make a row."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,12 @@ class Call:
 
     @property
     def is_admin(self) -> bool:
-        """Whether the key is an admin's."""
-        key = header(self.request.scope, b"authorization")
-        return self.engine.roster.keyring.find(key, self.engine.minute).role == "admin"
+        """Whether the key is an admin's: all others see reports in steps."""
+        return _is_admin(self.engine, header(self.request.scope, b"authorization"))
+
+
+def _is_admin(engine: Engine, authorization: bytes | None) -> bool:
+    return engine.roster.keyring.find(authorization, engine.minute).role == "admin"
 
 
 Handler = Callable[[Call], Awaitable[Any]]
@@ -115,7 +120,7 @@ async def delete(call: Call) -> None:
 async def results(call: Call) -> Any:
     """Return what the reports say; admins see also how late they come."""
     learner = call.learner
-    found = await latest_results(call.engine, learner)
+    found = await latest_results(call.engine, learner, is_admin=call.is_admin)
     if not call.is_admin:
         return found
     wanted = call.engine.store, learner.number, learner.experiment, call.engine.minute
@@ -125,7 +130,7 @@ async def results(call: Call) -> Any:
 async def results_csv(call: Call) -> Response:
     """Return the results as a table."""
     learner = call.learner
-    text = csv(await latest_results(call.engine, learner))
+    text = csv(await latest_results(call.engine, learner, is_admin=call.is_admin))
     name = {"content-disposition": f'attachment; filename="{learner.slug}.csv"'}
     return Response(text, media_type="text/csv", headers=name)
 
@@ -143,9 +148,15 @@ async def history(call: Call) -> wire.History:
         message = f"this makes more than {most} buckets"
         raise Refusal("invalid_field", message, "minutes" if period.minutes else "from")
     keys = tuple(learner.experiment.positions)
+    # Days that were joined, or shown at once, stand at their beginning.
+    first = start - start % DAY if period.start is None else start
+    span, is_admin = (learner.number, first, stop, width), call.is_admin
 
     def read() -> list[wire.Bucket]:
-        found = call.engine.store.history(learner.number, start, stop, width)
+        store = call.engine.store
+        found = store.history(*span)
+        if not is_admin:
+            found = _in_steps(found, store.steps(*span))
         buckets: dict[int, dict[int, Counts]] = {}
         for (minute, arm), counts in sorted(found.items()):
             buckets.setdefault(minute, {})[arm] = counts
@@ -154,6 +165,20 @@ async def history(call: Call) -> wire.History:
         ]
 
     return wire.History(width, await asyncio.to_thread(read))
+
+
+def _in_steps(
+    issued: Mapping[tuple[int, int], Counts], steps: Mapping[tuple[int, int], Step]
+) -> Mapping[tuple[int, int], Counts]:
+    """Return decisions by the minute of issue, and reports by the minute in which they were shown.
+
+    A place where nothing was issued would tell of a late report: it is left out.
+    """
+    found = {place: Counts(counts.issued) for place, counts in issued.items() if counts.issued > 0}
+    for place, step in steps.items():
+        known = found.get(place, Counts())
+        found[place] = known._replace(answered=step.answered, ones=step.ones)
+    return found
 
 
 def _fitting(minutes: int, most: int) -> int:
@@ -206,9 +231,10 @@ async def _events(engine: Engine, learner: Learner, key: bytes | None) -> AsyncI
     while learner in engine.roster and not engine.is_closing:
         if not engine.roster.keyring.has(key, engine.minute):
             return
-        found = sent
+        found, is_admin = sent, _is_admin(engine, key)
         with suppress(Unavailable):  # then what was sent is still the latest
-            found = msgspec.json.encode(await watched_results(engine, learner))
+            latest = await watched_results(engine, learner, is_admin=is_admin)
+            found = msgspec.json.encode(latest)
         silent += 1
         if found != sent:
             sent, silent = found, 0
@@ -220,8 +246,12 @@ async def _events(engine: Engine, learner: Learner, key: bytes | None) -> AsyncI
 
 
 async def stored(call: Call) -> wire.Stored:
-    """Return how many rows each table has."""
-    return wire.Stored(dict(await asyncio.to_thread(call.engine.store.sizes)))
+    """Return how many rows each table has; for readers, roughly where reports make rows."""
+    tables = dict(await asyncio.to_thread(call.engine.store.sizes))
+    if not call.is_admin:
+        step = largest_step(call.engine)
+        tables |= {name: tables[name] // step * step for name in ROUNDED if name in tables}
+    return wire.Stored(tables)
 
 
 async def healthz(call: Call) -> wire.Health:
@@ -242,7 +272,7 @@ async def metrics(call: Call) -> Response:
     if call.engine.store.is_shared:
         with suppress(Unavailable):  # then the latest counts that are known here will do
             await call.engine.recount(list(call.engine.roster))
-    found = await asyncio.to_thread(exposition, call.engine)
+    found = await asyncio.to_thread(lambda: exposition(call.engine, is_admin=call.is_admin))
     return Response(found, media_type="text/plain; version=0.0.4")
 
 

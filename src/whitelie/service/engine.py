@@ -166,7 +166,9 @@ class Engine:
         gathered, self._gathered = self._gathered, Gathered()
         if not gathered:
             return
-        going = Round(Batch(generation=self.roster.generation), gathered)
+        known = self.roster
+        batch = Batch(generation=known.generation, minute=self.minute, steps=known.steps)
+        going = Round(batch, gathered)
         try:
             self._judge(going)
             self._choose_for_all(going)
@@ -333,7 +335,7 @@ class Engine:
     async def roll_back(self, learner: Learner, start: int, stop: int) -> Totals:
         """Remove the counts of a span of minutes; its tokens are refused from now on."""
         changed = learner.experiment.rolled_back_too(start, stop)
-        arguments = self.store, learner.saved, changed, (start, stop)
+        arguments = self.store, learner.saved, changed, (start, stop), self.minute
         removed = await self.write(registry.roll_back, *arguments)
         with suppress(Unavailable):  # then upkeep does it later
             await self.roster.refresh()

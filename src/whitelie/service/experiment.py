@@ -63,6 +63,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     p11: float | None = None
     status: wire.Status = "running"
     rolled_back: tuple[tuple[int, int], ...] = ()
+    step: int = wire.STEP
     creation: str | None = None
     sending: wire.Sending = "when-due"
 
@@ -144,6 +145,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             feedback_ttl=self.feedback_ttl,
             floor=self.floor,
             retention=self.retention,
+            step=self.step,
             created=time_of(self.created),
         )
 
@@ -174,6 +176,7 @@ class Rules:
             feedback_ttl=lifetime,
             floor=asked.floor,
             retention=asked.retention,
+            step=asked.step,
             created=minute,
             p00=None if common is None else common.p00,
             p11=None if common is None else common.p11,

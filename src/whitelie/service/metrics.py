@@ -1,6 +1,10 @@
-"""Counters for Prometheus, read off the engine when they are asked for."""
+"""Counters for Prometheus, read off the engine when they are asked for.
 
-from collections.abc import Iterator
+Admins see all of them as they are. For all others reports move in steps: what is known of arms is
+what was shown, and sums that grow with reports are rounded down to multiples of the largest step.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -8,20 +12,37 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from whitelie.estimate import is_misspecified
+from whitelie.kernel.arms import Array
 from whitelie.service import wire
 from whitelie.service.engine import Engine
+from whitelie.service.learner import Learner
+from whitelie.service.standing import as_shown, standing_of
+from whitelie.service.store import Step
+
+Shown = Mapping[int, Mapping[int, Step]]
+"""What was shown of every experiment, by its number and arm."""
 
 
-def exposition(engine: Engine) -> bytes:
+def exposition(engine: Engine, *, is_admin: bool) -> bytes:
     """Return all metrics in Prometheus' text format."""
+    shown = None
+    if not is_admin:
+        shown = {learner.number: engine.store.shown(learner.number) for learner in engine.roster}
     registry = CollectorRegistry()
-    registry.register(_Metrics(engine))
+    registry.register(_Metrics(engine, shown))
     return bytes(generate_latest(registry))
 
 
+def largest_step(engine: Engine) -> int:
+    """Return the step of sums over all experiments."""
+    return max(engine.roster.steps.values(), default=wire.STEP)
+
+
 class _Metrics(Collector):
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, shown: Shown | None) -> None:
         self._engine = engine
+        self._shown = shown
+        self._step = None if shown is None else largest_step(engine)
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric."""
@@ -29,9 +50,10 @@ class _Metrics(Collector):
         yield from self._of_arms()
 
     def _of_the_command(self) -> Iterator[Metric]:
-        total = self._engine.tally.total
+        total = self._total
+        decisions = self._engine.tally.total("decisions")
         yield CounterMetricFamily(
-            "whitelie_decisions", "Decisions committed since the start.", total("decisions")
+            "whitelie_decisions", "Decisions committed since the start.", decisions
         )
         reports = CounterMetricFamily(
             "whitelie_reports", "Reports since the start, by outcome.", labels=["outcome"]
@@ -55,6 +77,16 @@ class _Metrics(Collector):
             self._engine.clock.is_trusted,
         )
 
+    def _total(self, name: str) -> float:
+        total = self._engine.tally.total(name)
+        return total if self._step is None else total // self._step * self._step
+
+    def _columns(self, learner: Learner) -> tuple[Array, ...]:
+        if self._shown is None:
+            return learner.issued, learner.answered, learner.ones, *learner.unanswered
+        seen = as_shown(standing_of(learner, {}), learner, self._shown.get(learner.number, {}))
+        return seen.issued, seen.answered, seen.ones, *seen.unanswered
+
     def _of_arms(self) -> Iterator[Metric]:
         columns = {
             "issued": "Decisions issued.",
@@ -70,13 +102,7 @@ class _Metrics(Collector):
             for name, text in columns.items()
         }
         for learner in self._engine.roster:
-            values = zip(
-                learner.issued,
-                learner.answered,
-                learner.ones,
-                *learner.unanswered,
-                strict=True,
-            )
+            values = zip(*self._columns(learner), strict=True)
             for arm, channel, counts in zip(
                 learner.experiment.arms, learner.experiment.channels, values, strict=True
             ):

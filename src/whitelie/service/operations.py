@@ -153,7 +153,8 @@ OPERATIONS = (
         name="history",
         method="GET",
         path=f"{ONE}/history",
-        summary="Counts over time, by the minute of the decision or coarser.",
+        summary="Counts over time: by the minute of the decision or coarser; for readers reports "
+        "are by the minute in which they were shown.",
         roles=READERS,
         query=wire.Period,
         answer=wire.History,

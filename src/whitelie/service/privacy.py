@@ -12,6 +12,7 @@ STORED = [
     "experiments, their arms and channels",
     "for every arm and minute of decision: how many were issued, answered, and answered by 1",
     "one bit per decision, whether it was answered, until its token expires",
+    "for every arm: what was shown to readers in steps of several reports, and in which minutes",
     "hashes of keys",
 ]
 NOT_STORED = [
@@ -38,6 +39,7 @@ def statement_of(slug: str, experiment: Experiment) -> wire.Privacy:
         spread=experiment.spread,
         feedback_ttl=experiment.feedback_ttl,
         retention=experiment.retention,
+        step=experiment.step,
         stored=STORED,
         not_stored=NOT_STORED,
         not_guaranteed=NOT_GUARANTEED,

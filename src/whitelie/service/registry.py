@@ -7,7 +7,7 @@ import msgspec
 
 from whitelie.service.experiment import Experiment, slug_of
 from whitelie.service.refusal import Refusal
-from whitelie.service.store import Counts, Saved, Store
+from whitelie.service.store import Counts, Restated, Saved, Store
 
 
 def definition_of(saved: Saved) -> Experiment:
@@ -17,11 +17,13 @@ def definition_of(saved: Saved) -> Experiment:
 
 def create(store: Store, experiment: Experiment) -> tuple[Saved, bool]:
     """Keep a new experiment; return it, or the one of the same request, and whether it is new."""
-    definition = msgspec.json.encode(experiment).decode()
-    if (known := _created_before(store, experiment.creation)) is not None:
-        return known, False
+    definition, creation = msgspec.json.encode(experiment).decode(), experiment.creation
+    key_hash = None if creation is None else creation.split()[0]
     for slug in _slugs(experiment.name):
-        if (saved := store.save(slug, definition)) is not None:
+        # Each time anew: that it could not be saved may mean that the same request was faster.
+        if (known := _created_before(store, creation)) is not None:
+            return known, False
+        if (saved := store.save(slug, definition, key_hash)) is not None:
             return saved, True
     raise AssertionError("slugs never end")
 
@@ -35,11 +37,12 @@ def change(store: Store, saved: Saved, experiment: Experiment) -> Saved:
 
 
 def roll_back(
-    store: Store, saved: Saved, experiment: Experiment, span: tuple[int, int]
+    store: Store, saved: Saved, experiment: Experiment, span: tuple[int, int], minute: int
 ) -> Mapping[int, Counts]:
-    """Keep an experiment with a span rolled back, and remove and return the span's counts."""
+    """Keep an experiment with a span rolled back now, and remove and return the span's counts."""
     definition = msgspec.json.encode(experiment).decode()
-    removed = store.roll_back(saved.number, *span, (saved, definition))
+    restated = Restated(minute, experiment.step)
+    removed = store.roll_back(saved.number, *span, (saved, definition), restated)
     if removed is None:
         raise _changed_meanwhile()
     return removed

@@ -90,8 +90,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     `converged` says whether one active arm is told from all others, or None where the counts
     cannot say: without reports, with fewer than two active arms, or with reports that the declared
     channel cannot have produced. `last_report` is the minute in which the latest report came since
-    the service started; it is not stored. `arrival` says how late reports come, to admins only:
-    it counts single ones.
+    the service started, which is not stored; for readers it is that of the latest step. `arrival`
+    says how late reports come, to admins only: it counts single ones.
     """
 
     experiment: str
@@ -111,7 +111,9 @@ class Standing:
     """The counts of an experiment at one moment, by arm.
 
     `closed_issued` and `closed_answered` are the part of `issued` and `answered` whose tokens have
-    expired; `overdue` are those that may come late; `recent` counts the decisions issued lately.
+    expired; `overdue` are those that may come late; `recent` counts the decisions issued lately. Of
+    the reports of an arm fewer than `step` may be missing in `answered`, and as many too much in
+    `closed_answered`.
     """
 
     keys: tuple[str, ...]
@@ -124,6 +126,7 @@ class Standing:
     closed_answered: Array
     overdue: Array
     recent: Array
+    step: int = 1
 
     @property
     def unanswered(self) -> Unanswered:
@@ -233,11 +236,13 @@ def _misspecified(standing: Standing, k: int) -> bool:
 
 def _silence(standing: Standing) -> Iterator[Alarm]:
     closed = int(standing.closed_issued.sum())
-    if closed >= SILENCE and not standing.answered.sum():
+    held = (standing.step - 1) * len(standing.keys)
+    answered = f"at most {held:,} were" if held else "not one was"
+    if closed >= max(SILENCE, 10 * held) and not standing.answered.sum():
         yield Alarm(
             code="nobody_reports",
             arm=None,
-            message=f"{closed:,} decisions have run out of time to report, and not one was "
+            message=f"{closed:,} decisions have run out of time to report, and {answered} "
             "answered. Probably the clients do not report at all: check that they send the token "
             "of the decision back, to this service, before it expires.",
         )
@@ -269,11 +274,18 @@ def _unequal_redeeming(standing: Standing) -> Iterator[Alarm]:
     closed = standing.closed_issued[active]
     answered = np.minimum(standing.closed_answered[active], closed)
     level = REDEEM_ALPHA / len(standing.keys)
-    intervals = np.array(
-        [feedback_interval(int(n), int(s), level) for n, s in zip(closed, answered, strict=True)]
+    surely = np.maximum(answered - (standing.step - 1), 0)
+    lower, upper = (
+        np.array(
+            [
+                feedback_interval(int(n), int(s), level)[end]
+                for n, s in zip(closed, sums, strict=True)
+            ]
+        )
+        for end, sums in enumerate((surely, answered))
     )
-    most, least = int(intervals[:, 0].argmax()), int(intervals[:, 1].argmin())
-    if intervals[most, 0] <= intervals[least, 1]:
+    most, least = int(lower.argmax()), int(upper.argmin())
+    if lower[most] <= upper[least]:
         return
 
     def ratio(i: int) -> str:

@@ -21,6 +21,7 @@ class Roster:
         self._by_slug: dict[str, Learner] = {}
         self._by_number: dict[int, Learner] = {}
         self.generation: int | None = None
+        self.steps: dict[int, int] = {}
         self._refreshing = asyncio.Lock()
         self._asked = 0
         self._answered = 0
@@ -92,6 +93,7 @@ class Roster:
                 if self._by_slug[learner.slug] is learner:  # or there is a new one of this id
                     del self._by_slug[learner.slug]
         self.generation = generation
+        self.steps = {learner.number: learner.experiment.step for learner in self}
 
     async def refresh_if_possible(self) -> None:
         """Read anew now what was changed; if the store fails meanwhile, upkeep does so later."""

@@ -55,8 +55,16 @@ def is_given() -> bool:
 
 
 def file_beside(database: Path) -> Path:
-    """Return where the secrets of a SQLite database are kept."""
-    return database.with_name(f"{database.name}.secret")
+    """Return where the secrets of a SQLite database are kept: beside the file, not beside a link.
+
+    Those that an earlier version has put beside the link are copied.
+    """
+    given, resolved = database, database.resolve()
+    beside_link = given.with_name(f"{given.name}.secret")
+    beside_file = resolved.with_name(f"{resolved.name}.secret")
+    if not beside_file.exists() and beside_link.exists():
+        write_private(beside_file, beside_link.read_text(encoding="ascii"))
+    return beside_file
 
 
 def rotate(file: Path) -> None:

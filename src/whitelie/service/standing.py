@@ -1,6 +1,7 @@
 """Where an experiment stands: from its counts to its results."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from whitelie.service.experiment import Experiment
 from whitelie.service.learner import Learner
 from whitelie.service.moment import DAY, HOUR, time_of
 from whitelie.service.results import Arrival, Results, Standing, results_of
-from whitelie.service.store import Counts, Saved, Store
+from whitelie.service.store import Counts, Saved, Step, Store
 from whitelie.service.unanswered import ages_of, by_arm
 
 RECENT = 60
@@ -63,9 +64,36 @@ def standing_of(learner: Learner, recent: Mapping[int, Counts]) -> Standing:
     )
 
 
-def results_now(standing: Standing, learner: Learner, *, is_clock_trusted: bool = True) -> Results:
-    """Return what the counts of an experiment say."""
+def as_shown(standing: Standing, learner: Learner, shown: Mapping[int, Step]) -> Standing:
+    """Return the counts that readers see: reports in steps, overdue and missing ones rounded down.
+
+    Decisions are as they are: that one was issued says nothing about an answer.
+    """
+    step = learner.experiment.step
+    _, overdue, missing = standing.unanswered
+    sums = [shown.get(arm, Step()) for arm in range(len(standing.keys))]
+    return replace(
+        standing,
+        answered=np.array([each.answered for each in sums]),
+        ones=np.array([each.ones for each in sums]),
+        closed_answered=standing.closed_issued - missing // step * step,
+        overdue=overdue // step * step,
+        step=step,
+    )
+
+
+def results_now(
+    standing: Standing,
+    learner: Learner,
+    shown: Mapping[int, Step] | None = None,
+    *,
+    is_clock_trusted: bool = True,
+) -> Results:
+    """Return what the counts of an experiment say: to readers, where it is given what is shown."""
     experiment, last = learner.experiment, learner.last_report
+    if shown is not None:
+        standing = as_shown(standing, learner, shown)
+        last = max((step.minute for step in shown.values()), default=None)
     return results_of(
         standing,
         experiment=learner.slug,

@@ -13,6 +13,7 @@ MOST_ARMS = 1000
 MOST_ITEMS = 1000
 LARGEST_PAYLOAD = 4096
 MOST_DEPTH = 32
+STEP = 10
 
 Status = Literal["running", "paused", "stopped"]
 Sending = Literal["next-visit", "when-due"]
@@ -91,6 +92,14 @@ class NewExperiment(Request):
             description="After this, minutes are joined into days.",
         ),
     ] = 90 * DAY_SECONDS
+    step: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10**6,
+            description="Readers see reports in steps of at least so many of an arm.",
+        ),
+    ] = STEP
 
 
 class Change(Request):
@@ -198,6 +207,7 @@ class Experiment(msgspec.Struct):
     feedback_ttl: int
     floor: float
     retention: int
+    step: int
     created: datetime
 
 
@@ -217,14 +227,18 @@ class ArmCounts(msgspec.Struct):
 
 
 class Bucket(msgspec.Struct):
-    """The counts of decisions issued within a bucket of time."""
+    """Counts of a bucket of time.
+
+    Admins see the decisions issued within it, and how many of these were answered. Readers see the
+    decisions issued within it, and the reports that were shown within it first.
+    """
 
     start: datetime
     arms: list[ArmCounts]
 
 
 class History(msgspec.Struct):
-    """Counts over time; arms without decisions in a bucket are left out."""
+    """Counts over time; arms without counts in a bucket are left out."""
 
     minutes: int
     buckets: list[Bucket]
@@ -258,6 +272,7 @@ class Privacy(msgspec.Struct, omit_defaults=True):
     spread: int
     feedback_ttl: int
     retention: int
+    step: int
     stored: list[str]
     not_stored: list[str]
     not_guaranteed: list[str]

@@ -14,6 +14,13 @@ row of its own, and nothing says who was asked.
   whose bit is free, sets the bit and adds to the counts of its place, all in one durable
   transaction. It returns for each report, in order, whether its bit was free. Of two reports on one
   decision exactly one is told so: in one commit or in two, from one process or from many.
+- **Steps.** What is shown to others than admins moves in steps. Reports that a commit accepts are
+  held back until those of an arm are at least as many as the step of its experiment, which the
+  batch names; then the same transaction adds all of them to what is shown, as a step dated by the
+  batch's minute. So no step holds fewer reports, and a history of steps shows no single report, as
+  one by minute of issue would. Without a step in the batch they stay held. A rollback restates an
+  arm's steps, as one of what is left, only where that moves what is shown by a step or more; else
+  the difference is held, below zero perhaps. What is shown and what is held make the counts.
 - **Stale** batches are refused. A batch may name the generation (below) that its makers know; if
   anybody has changed experiments or keys since, `Stale` is raised and nothing is changed. So what
   was decided under old definitions never becomes durable under new ones: a deleted experiment and
@@ -21,8 +28,9 @@ row of its own, and nothing says who was asked.
 - **Invariant**, at every moment and after any crash, over tokens that have neither expired nor been
   rolled back nor deleted with their experiment: ones ≤ answered = spent bits ≤ issued.
 - **Experiments** have a number, which is never reused, a slug and a definition, a text that only
-  the service reads. `save` and `change` never overwrite what somebody else wrote meanwhile: they
-  return None instead.
+  the service reads, and perhaps the hash of the Idempotency-Key that created them. Slugs and hashes
+  are unique. `save` and `change` never overwrite what somebody else wrote meanwhile: they return
+  None instead.
 - **Keys** are kept by the hash of their text.
 - **generation** is a number that differs whenever experiments or keys have been changed by anybody.
 - **claim** makes a process one of the servers of a store, or refuses it: there is another where
@@ -34,8 +42,8 @@ row of its own, and nothing says who was asked.
 When a method raises, it has changed nothing; only if the store is closed meanwhile is this unknown.
 A store raises `Unavailable` when it cannot do its work now, such as on a full disk, and works again
 by itself when it can. Its writing methods are called from one thread at a time, the reading ones
-(`totals`, `history`, `experiments`, `keys`, `spent_bits`, `sizes`, `generation`, `contents`) from
-any thread, also beside a writing one. Times are whole minutes since 1970.
+(`totals`, `history`, `shown`, `steps`, `experiments`, `keys`, `spent_bits`, `sizes`, `generation`,
+`contents`) from any thread, also beside a writing one. Times are whole minutes since 1970.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,6 +82,14 @@ class Counts(NamedTuple):
     ones: int = 0
 
 
+class Step(NamedTuple):
+    """Reports that were shown at once, how many of them were 1, and in which minute."""
+
+    answered: int = 0
+    ones: int = 0
+    minute: int = 0
+
+
 class Report(NamedTuple):
     """An answer to a decision."""
 
@@ -85,20 +101,31 @@ class Report(NamedTuple):
 class Batch:
     """What one commit makes durable: how many decisions were issued at each place, and reports.
 
-    `generation` is the one that its makers know, if they care.
+    `generation` is the one that its makers know, if they care. `steps` has the step of each
+    experiment, at least for those of the reports; what they fill is shown as of `minute`.
     """
 
     issued: dict[Place, int] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
     generation: int | None = None
+    minute: int = 0
+    steps: Mapping[int, int] = field(default_factory=dict)
+
+
+class Restated(NamedTuple):
+    """When a rollback restates steps, and the step of its experiment."""
+
+    minute: int
+    step: int
 
 
 class Saved(NamedTuple):
-    """An experiment as the store keeps it."""
+    """An experiment as the store keeps it; `key_hash` is that of an Idempotency-Key."""
 
     number: int
     slug: str
     definition: str
+    key_hash: str | None = None
 
 
 class Key(NamedTuple):
@@ -125,7 +152,8 @@ class Block(NamedTuple):
 class Contents:
     """All that a store holds; `last_experiment` is the highest number that one ever had.
 
-    Rows of `counts` are (experiment, minute, arm, issued, answered, ones).
+    Rows of `counts` are (experiment, minute, arm, issued, answered, ones), those of `steps`
+    (experiment, minute, arm, answered, ones).
     """
 
     epochs: Sequence[int]
@@ -133,6 +161,7 @@ class Contents:
     experiments: Sequence[Saved]
     keys: Sequence[Key]
     counts: Iterable[tuple[int, ...]]
+    steps: Iterable[tuple[int, ...]]
     spent: Iterable[Block]
 
 
@@ -164,17 +193,33 @@ class Store(Protocol):
         Minutes are joined in buckets of `width`, which begin at its multiples.
         """
 
+    def shown(self, experiment: int) -> Mapping[int, Step]:
+        """Return the sum of all steps of each arm, and the minute of its latest."""
+
+    def steps(
+        self, experiment: int, start: int, stop: int, width: int = 1
+    ) -> Mapping[tuple[int, int], Step]:
+        """Return {(minute, arm): step} of what was shown first in the minutes start … stop − 1.
+
+        Minutes are joined in buckets of `width`, which begin at its multiples.
+        """
+
     def roll_back(
-        self, experiment: int, start: int, stop: int, change: tuple[Saved, str] | None = None
+        self,
+        experiment: int,
+        start: int,
+        stop: int,
+        change: tuple[Saved, str] | None = None,
+        restated: Restated | None = None,
     ) -> Mapping[int, Counts] | None:
         """Remove the counts of the minutes start … stop − 1; return what was removed, by arm.
 
         The arguments of a `change` may be given to be made with it; where that returns None, so
-        does this, and nothing is removed.
+        does this, and nothing is removed. Steps are `restated`; without it what is shown stays.
         """
 
     def fold(self, experiment: int, before: int, width: int) -> None:
-        """Join the minutes before a minute in buckets of `width`; all their sums stay.
+        """Join counts and steps before a minute in buckets of `width`; all their sums stay.
 
         A bucket that reaches beyond `before` is left as it is.
         """
@@ -185,14 +230,14 @@ class Store(Protocol):
     def spent_bits(self) -> int:
         """Return how many bits are set in all blocks, so that anybody can check the invariant."""
 
-    def save(self, slug: str, definition: str) -> Saved | None:
-        """Keep a new experiment, or return None if there is one of this slug."""
+    def save(self, slug: str, definition: str, key_hash: str | None = None) -> Saved | None:
+        """Keep a new experiment, or return None if there is one of this slug or key."""
 
     def change(self, saved: Saved, definition: str) -> Saved | None:
         """Replace the definition, or return None if it is no longer the one of `saved`."""
 
     def delete(self, number: int) -> None:
-        """Remove an experiment and all its counts."""
+        """Remove an experiment, all its counts and steps."""
 
     def experiments(self) -> Sequence[Saved]:
         """Return all experiments, in the order of their numbers."""

@@ -28,7 +28,7 @@ def _totals(store: Store) -> object:
     return (
         experiments,
         store.keys(),
-        [store.totals(each.number) for each in experiments],
+        [(store.totals(each.number), store.shown(each.number)) for each in experiments],
         store.spent_bits(),
-        [sizes[table] for table in ("epochs", "counts", "spent")],
+        [sizes[table] for table in ("epochs", "counts", "steps", "spent")],
     )

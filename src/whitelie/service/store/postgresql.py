@@ -1,6 +1,6 @@
 """The shared store: one PostgreSQL database for any number of workers, on any number of machines.
 
-A commit is one statement, which is one transaction: `commit_batch` in the migrations. It is sent
+A commit is one statement, which is one transaction: `commit_in_steps` in the migrations. It is sent
 with the bits that are free as far as is known here. If others have spent some of them, no bit and
 no count is changed and the blocks come back; then the batch is looked at again.
 
@@ -25,8 +25,10 @@ from whitelie.service.store import (
     Contents,
     Counts,
     Key,
+    Restated,
     Saved,
     Stale,
+    Step,
     Unavailable,
     not_empty,
 )
@@ -50,9 +52,9 @@ ATTEMPTS = 5
 """How often a commit is sent that collides with others or loses its connection."""
 
 _COMMIT = (
-    "SELECT * FROM commit_batch(%s, %s, %s, %s::bigint[], %s::bigint[], %s::bigint[], "
+    "SELECT * FROM commit_in_steps(%s, %s, %s, %s, %s::bigint[], %s::bigint[], %s::bigint[], "
     "%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], "
-    "%s::text[])"
+    "%s::bigint[], %s::text[])"
 )
 _SUMS = "sum(issued)::bigint, sum(answered)::bigint, sum(ones)::bigint"
 _TOTALS = """
@@ -65,6 +67,14 @@ SELECT arm, {_SUMS} FROM counts WHERE experiment = %s AND minute < %s GROUP BY a
 _HISTORY = f"""
 SELECT minute - minute %% %s AS bucket, arm, {_SUMS} FROM counts
 WHERE experiment = %s AND minute >= %s AND minute < %s GROUP BY bucket, arm
+"""
+_SHOWN = """
+SELECT arm, shown_answered, shown_ones, shown_minute FROM totals
+WHERE experiment = %s AND shown_answered > 0
+"""
+_STEPS = """
+SELECT minute - minute %% %s AS bucket, arm, sum(answered)::bigint, sum(ones)::bigint, max(minute)
+FROM steps WHERE experiment = %s AND minute >= %s AND minute < %s GROUP BY bucket, arm
 """
 _ROLL_BACK = f"""
 WITH removed AS (
@@ -92,8 +102,43 @@ GROUP BY experiment, bucket, arm
 ON CONFLICT (experiment, minute, arm) DO UPDATE SET issued = c.issued + excluded.issued,
     answered = c.answered + excluded.answered, ones = c.ones + excluded.ones
 """
+_FOLD_STEPS = """
+WITH removed AS (
+    DELETE FROM steps WHERE experiment = %(experiment)s AND minute < %(before)s
+        AND minute %% %(width)s <> 0
+    RETURNING experiment, minute, arm, answered, ones
+)
+INSERT INTO steps AS s (experiment, minute, arm, answered, ones)
+SELECT experiment, minute - minute %% %(width)s AS bucket, arm, sum(answered), sum(ones)
+FROM removed GROUP BY experiment, bucket, arm
+ON CONFLICT (experiment, minute, arm) DO UPDATE SET
+    answered = s.answered + excluded.answered, ones = s.ones + excluded.ones
+"""
+_FOLD_SHOWN = """
+UPDATE totals SET shown_minute = shown_minute - shown_minute %% %(width)s
+WHERE experiment = %(experiment)s AND shown_minute < %(before)s AND shown_minute %% %(width)s <> 0
+"""
+_MOVED = """
+SELECT arm FROM totals
+WHERE experiment = %(experiment)s AND abs(answered - shown_answered) >= %(step)s
+"""
+_RESTATE = (
+    "SELECT FROM totals WHERE experiment = %(experiment)s ORDER BY arm FOR UPDATE",
+    f"DELETE FROM steps WHERE experiment = %(experiment)s AND arm IN ({_MOVED})",
+    f"""
+    INSERT INTO steps SELECT experiment, %(minute)s, arm, answered, ones FROM totals
+    WHERE experiment = %(experiment)s AND arm IN ({_MOVED}) AND answered >= %(step)s
+    """,
+    f"""
+    UPDATE totals SET shown_answered = CASE WHEN answered >= %(step)s THEN answered ELSE 0 END,
+        shown_ones = CASE WHEN answered >= %(step)s THEN ones ELSE 0 END,
+        shown_minute = CASE WHEN answered >= %(step)s THEN %(minute)s ELSE 0 END
+    WHERE experiment = %(experiment)s AND arm IN ({_MOVED})
+    """,
+)
 _SAVE = """
-INSERT INTO experiments (slug, definition) VALUES (%s, %s) ON CONFLICT DO NOTHING RETURNING number
+INSERT INTO experiments (slug, definition, key_hash) VALUES (%s, %s, %s)
+ON CONFLICT DO NOTHING RETURNING number
 """
 _CHANGE = """
 UPDATE experiments SET definition = %s WHERE number = %s AND slug = %s AND definition = %s
@@ -106,7 +151,7 @@ ON CONFLICT (hash) DO UPDATE SET name = excluded.name, role = excluded.role,
     expiry = excluded.expiry
 """
 _KEYS = "SELECT name, role, hash, origins, decisions_per_minute, expiry FROM keys ORDER BY number"
-_TABLES = "epochs", "experiments", "keys", "counts", "totals", "spent"
+_TABLES = "epochs", "experiments", "keys", "counts", "steps", "totals", "spent"
 _SIZES = "SELECT " + ", ".join(f"(SELECT count(*) FROM {name})" for name in _TABLES)
 _REWRITING = "SELECT pg_advisory_xact_lock(2003331444, 3)"  # b"whit"
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -117,8 +162,16 @@ SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 _LAST_EXPERIMENT = """
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM experiments_number_seq
 """
-_FILL_TOTALS = f"""
-INSERT INTO totals SELECT experiment, arm, {_SUMS} FROM counts GROUP BY experiment, arm
+_FILL_TOTALS = """
+INSERT INTO totals
+SELECT experiment, arm, sum(issued), sum(answered), sum(ones), sum(shown_answered),
+    sum(shown_ones), max(minute)
+FROM (
+    SELECT experiment, arm, issued, answered, ones, 0 AS shown_answered, 0 AS shown_ones,
+        0 AS minute
+    FROM counts
+    UNION ALL SELECT experiment, arm, 0, 0, 0, answered, ones, minute FROM steps
+) AS rows GROUP BY experiment, arm
 """
 
 
@@ -164,7 +217,7 @@ class PostgresStore:
     def commit(self, batch: Batch) -> Sequence[bool]:
         """Make a batch durable; return for each report whether its decision was unanswered."""
         change = self._spent.change(batch)
-        while spent_elsewhere := self._write(change, batch.generation):
+        while spent_elsewhere := self._write(change, batch):
             for block in spent_elsewhere:
                 self._spent.learn(block)
             change = self._spent.change(batch)
@@ -192,30 +245,57 @@ class PostgresStore:
             rows = connection.execute(_HISTORY, (width, experiment, start, stop))
             return {(minute, arm): Counts(*counts) for minute, arm, *counts in rows}
 
+    def shown(self, experiment: int) -> Mapping[int, Step]:
+        """Return the sum of all steps of each arm, and the minute of its latest."""
+        with self._quick.lent() as connection:
+            rows = connection.execute(_SHOWN, (experiment,))
+            return {arm: Step(*sums) for arm, *sums in rows}
+
+    def steps(
+        self, experiment: int, start: int, stop: int, width: int = 1
+    ) -> Mapping[tuple[int, int], Step]:
+        """Return {(minute, arm): step} of what was shown first in the minutes start … stop − 1.
+
+        Minutes are joined in buckets of `width`, which begin at its multiples.
+        """
+        with self._readers.lent() as connection:
+            rows = connection.execute(_STEPS, (width, experiment, start, stop))
+            return {(bucket, arm): Step(*sums) for bucket, arm, *sums in rows}
+
     def roll_back(
-        self, experiment: int, start: int, stop: int, change: tuple[Saved, str] | None = None
+        self,
+        experiment: int,
+        start: int,
+        stop: int,
+        change: tuple[Saved, str] | None = None,
+        restated: Restated | None = None,
     ) -> Mapping[int, Counts] | None:
         """Remove the counts of the minutes start … stop − 1; return what was removed, by arm.
 
         The arguments of a `change` may be given to be made with it; where that returns None, so
-        does this, and nothing is removed.
+        does this, and nothing is removed. Steps are `restated`; without it what is shown stays.
         """
         with self._transaction() as connection:
             if change is not None and not _changed(connection, *change):
                 return None
             connection.execute(_REWRITING)
-            removed = connection.execute(_ROLL_BACK, (experiment, start, stop))
-            return {arm: Counts(*counts) for _, arm, *counts in removed}
+            rows = connection.execute(_ROLL_BACK, (experiment, start, stop))
+            removed = {arm: Counts(*counts) for _, arm, *counts in rows}
+            if restated is not None:
+                for statement in _RESTATE:
+                    connection.execute(statement, {"experiment": experiment, **restated._asdict()})
+            return removed
 
     def fold(self, experiment: int, before: int, width: int) -> None:
-        """Join the minutes before a minute in buckets of `width`; all their sums stay.
+        """Join counts and steps before a minute in buckets of `width`; all their sums stay.
 
         A bucket that reaches beyond `before` is left as it is.
         """
         old = {"experiment": experiment, "before": before - before % width, "width": width}
         with self._transaction() as connection:
             connection.execute(_REWRITING)
-            connection.execute(_FOLD, old)
+            for statement in (_FOLD, _FOLD_STEPS, _FOLD_SHOWN):
+                connection.execute(statement, old)
 
     def forget_spent(self, before: int) -> int:
         """Drop the blocks all of whose tokens expired before a minute; return how many."""
@@ -232,11 +312,11 @@ class PostgresStore:
         with self._readers.lent() as connection:
             return int(_only(connection.execute(query))[0])
 
-    def save(self, slug: str, definition: str) -> Saved | None:
-        """Keep a new experiment, or return None if there is one of this slug."""
+    def save(self, slug: str, definition: str, key_hash: str | None = None) -> Saved | None:
+        """Keep a new experiment, or return None if there is one of this slug or key."""
         with self._transaction() as connection:
-            row = connection.execute(_SAVE, (slug, definition.encode())).fetchone()
-        return None if row is None else Saved(row[0], slug, definition)
+            row = connection.execute(_SAVE, (slug, definition.encode(), key_hash)).fetchone()
+        return None if row is None else Saved(row[0], slug, definition, key_hash)
 
     def change(self, saved: Saved, definition: str) -> Saved | None:
         """Replace the definition, or return None if it is no longer the one of `saved`."""
@@ -245,11 +325,11 @@ class PostgresStore:
         return saved._replace(definition=definition) if is_changed else None
 
     def delete(self, number: int) -> None:
-        """Remove an experiment and all its counts."""
+        """Remove an experiment, all its counts and steps."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM experiments WHERE number = %s", (number,))
             connection.execute(_REWRITING)
-            for table in ("counts", "totals"):
+            for table in ("counts", "steps", "totals"):
                 connection.execute(f"DELETE FROM {table} WHERE experiment = %s", (number,))
 
     def experiments(self) -> Sequence[Saved]:
@@ -315,6 +395,7 @@ class PostgresStore:
                 experiments=_experiments(connection),
                 keys=_keys(connection),
                 counts=_streamed(connection, "SELECT * FROM counts"),
+                steps=_streamed(connection, "SELECT * FROM steps"),
                 spent=(
                     Block(epoch, block, expiry, _bytes(bits))
                     for epoch, block, expiry, bits in _streamed(connection, "SELECT * FROM spent")
@@ -332,11 +413,15 @@ class PostgresStore:
             if any(_only(connection.execute(_SIZES))):
                 raise not_empty(shown(self._address))
             _copy(connection, "epochs (number)", ((number,) for number in contents.epochs))
-            definitions = ((n, slug, text.encode()) for n, slug, text in contents.experiments)
-            _copy(connection, "experiments", definitions)
+            definitions = (
+                (number, slug, definition.encode(), key_hash)
+                for number, slug, definition, key_hash in contents.experiments
+            )
+            _copy(connection, "experiments (number, slug, definition, key_hash)", definitions)
             for key in contents.keys:
                 _save_key(connection, key)
             _copy(connection, "counts", contents.counts)
+            _copy(connection, "steps", contents.steps)
             connection.execute(_FILL_TOTALS)
             _copy(
                 connection,
@@ -353,10 +438,11 @@ class PostgresStore:
         for lender in (self._writer, self._quick, self._readers):
             lender.close()
 
-    def _write(self, change: Change, generation: int | None) -> list[Block]:
+    def _write(self, change: Change, batch: Batch) -> list[Block]:
         """Write a change; or write nothing, and return blocks with bits that others have spent."""
-        counts, added = change.counts, change.added
-        places = [_array(column) for column in zip(*counts, strict=True)] or ["{}"] * 6
+        added, steps = change.added, batch.steps
+        counts = [(*row, steps.get(row[0], "NULL")) for row in change.counts]
+        places = [_array(column) for column in zip(*counts, strict=True)] or ["{}"] * 7
         addresses = [_array(column) for column in zip(*(b[:3] for b in added), strict=True)]
         masks = _array(block.bits.hex() for block in added)
         columns = *places, *(addresses or ["{}"] * 3), masks
@@ -364,7 +450,7 @@ class PostgresStore:
             epoch, write = self._next_write()
             try:
                 with self._writer.lent() as connection:
-                    values = (epoch, write, generation, *columns)
+                    values = (epoch, write, batch.generation, batch.minute, *columns)
                     rows = connection.execute(_COMMIT, values).fetchall()
             except Lost:
                 if self._was_done(write):
@@ -413,10 +499,10 @@ def _changed(connection: Connection, saved: Saved, definition: str) -> bool:
 
 
 def _experiments(connection: Connection) -> list[Saved]:
-    query = "SELECT number, slug, definition FROM experiments ORDER BY number"
+    query = "SELECT number, slug, definition, key_hash FROM experiments ORDER BY number"
     return [
-        Saved(number, slug, definition.decode())
-        for number, slug, definition in connection.execute(query)
+        Saved(number, slug, definition.decode(), key_hash)
+        for number, slug, definition, key_hash in connection.execute(query)
     ]
 
 

@@ -18,12 +18,14 @@ Address = tuple[int, int]
 class Change(NamedTuple):
     """What a batch does: which reports are free, rows of counts to add, and bits to set.
 
-    A row is (experiment, minute, arm, issued, answered, ones). The bits of `added` are new ones
-    alone.
+    A row of `counts` is (experiment, minute, arm, issued, answered, ones), one of `held`
+    (experiment, arm, answered, ones, step) or None for an unknown step. The bits of `added` are new
+    ones alone.
     """
 
     free: list[bool]
     counts: list[tuple[int, ...]]
+    held: list[tuple[int | None, ...]]
     added: list[Block]
 
 
@@ -57,7 +59,18 @@ class SpentBits:
                 count[1] += 1
                 count[2] += bit
         blocks = [Block(*address, expiries[address], bytes(added[address])) for address in expiries]
-        return Change(free, [(*place, *count) for place, count in counts.items()], blocks)
+        held: dict[tuple[int, int], list[int]] = {}
+        for (experiment, _, arm), (_, answered, ones) in counts.items():
+            if answered:
+                sums = held.setdefault((experiment, arm), [0, 0])
+                sums[0] += answered
+                sums[1] += ones
+        return Change(
+            free,
+            [(*place, *count) for place, count in counts.items()],
+            [(*place, *sums, batch.steps.get(place[0])) for place, sums in held.items()],
+            blocks,
+        )
 
     def __getitem__(self, address: Address) -> bytes:
         bits = self._blocks.get(address)

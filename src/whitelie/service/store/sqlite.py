@@ -24,18 +24,23 @@ from whitelie.service.store import (
     Contents,
     Counts,
     Key,
+    Restated,
     Saved,
     Stale,
+    Step,
     Unavailable,
     not_empty,
 )
 from whitelie.service.store.spent import FREE, Address, Change, SpentBits, union
-from whitelie.service.store.sqlite_file import WAIT, connected, opened, transaction
+from whitelie.service.store.sqlite_file import WAIT, connected, opened, resolved, transaction
 
 ROOM = 1 << 20
 """Bytes that must be free before a store that was unavailable works again."""
 
-_COMMIT = "INSERT INTO batch (writer, generation, counts, blocks, bits) VALUES (?, ?, ?, ?, ?)"
+_COMMIT = """
+INSERT INTO batch (writer, generation, minute, counts, held, blocks, bits)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
 _TOTALS = """
 SELECT json_group_array(json_array(arm, issued, answered, ones)) FROM (
     SELECT arm, sum(issued) AS issued, sum(answered) AS answered, sum(ones) AS ones
@@ -47,11 +52,66 @@ SELECT json_group_array(json_array(bucket, arm, issued, answered, ones)) FROM (
         sum(issued) AS issued, sum(answered) AS answered, sum(ones) AS ones
     FROM counts WHERE experiment = ?1 AND minute >= ?2 AND minute < ?3 GROUP BY bucket, arm)
 """
-_TO_FOLD = """
-SELECT json_group_array(json_array(?1, bucket, arm, issued, answered, ones)) FROM (
-    SELECT minute - minute % ?3 AS bucket, arm,
-        sum(issued) AS issued, sum(answered) AS answered, sum(ones) AS ones
-    FROM counts WHERE experiment = ?1 AND minute < ?2 AND minute % ?3 <> 0 GROUP BY bucket, arm)
+_SHOWN = """
+SELECT json_group_array(json_array(arm, answered, ones, minute))
+FROM shown WHERE experiment = ? AND answered > 0
+"""
+_STEPS = """
+SELECT json_group_array(json_array(bucket, arm, answered, ones, minute)) FROM (
+    SELECT minute - minute % ?4 AS bucket, arm,
+        sum(answered) AS answered, sum(ones) AS ones, max(minute) AS minute
+    FROM steps WHERE experiment = ?1 AND minute >= ?2 AND minute < ?3 GROUP BY bucket, arm)
+"""
+_FOLD = """
+INSERT INTO counts
+SELECT experiment, minute - minute % ?3 AS bucket, arm, sum(issued), sum(answered), sum(ones)
+FROM counts WHERE experiment = ?1 AND minute < ?2 AND minute % ?3 <> 0 GROUP BY bucket, arm
+ON CONFLICT (experiment, minute, arm) DO UPDATE SET issued = issued + excluded.issued,
+    answered = answered + excluded.answered, ones = ones + excluded.ones
+"""
+_FOLD_STEPS = """
+INSERT INTO steps
+SELECT experiment, minute - minute % ?3 AS bucket, arm, sum(answered), sum(ones)
+FROM steps WHERE experiment = ?1 AND minute < ?2 AND minute % ?3 <> 0 GROUP BY bucket, arm
+ON CONFLICT (experiment, minute, arm) DO UPDATE SET
+    answered = answered + excluded.answered, ones = ones + excluded.ones
+"""
+_FOLD_SHOWN = """
+UPDATE shown SET minute = minute - minute % ?3 WHERE experiment = ?1 AND minute < ?2
+"""
+_HOLD_BACK = """
+UPDATE shown SET held_answered = held_answered - ?, held_ones = held_ones - ?
+WHERE experiment = ? AND arm = ?
+"""
+_MOVED = "SELECT arm FROM shown WHERE experiment = :experiment AND abs(held_answered) >= :step"
+_RESTATE = (
+    f"DELETE FROM steps WHERE experiment = :experiment AND arm IN ({_MOVED})",
+    f"""
+    INSERT INTO steps SELECT experiment, :minute, arm, answered + held_answered, ones + held_ones
+    FROM shown
+    WHERE experiment = :experiment AND arm IN ({_MOVED}) AND answered + held_answered >= :step
+    """,
+    f"""
+    UPDATE shown SET answered = answered + held_answered, ones = ones + held_ones,
+        minute = :minute, held_answered = 0, held_ones = 0
+    WHERE experiment = :experiment AND arm IN ({_MOVED}) AND answered + held_answered >= :step
+    """,
+    f"""
+    UPDATE shown SET answered = 0, ones = 0, minute = 0,
+        held_answered = answered + held_answered, held_ones = ones + held_ones
+    WHERE experiment = :experiment AND arm IN ({_MOVED})
+    """,
+)
+_FILL_SHOWN = """
+INSERT INTO shown
+SELECT experiment, arm, sum(shown_answered), sum(shown_ones), max(minute),
+    sum(answered) - sum(shown_answered), sum(ones) - sum(shown_ones)
+FROM (
+    SELECT experiment, arm, answered, ones, 0 AS shown_answered, 0 AS shown_ones, 0 AS minute
+    FROM counts
+    UNION ALL SELECT experiment, arm, 0, 0, answered, ones, minute FROM steps
+)
+GROUP BY experiment, arm HAVING sum(answered) > 0 OR sum(shown_answered) > 0
 """
 _SAVE_KEY = """
 INSERT INTO keys (name, role, hash, origins, decisions_per_minute, expiry)
@@ -65,11 +125,8 @@ SELECT json_group_array(
     json_array(number, name, role, hex(hash), json(origins), decisions_per_minute, expiry))
 FROM keys
 """
-_SIZES = """
-SELECT (SELECT count(*) FROM epochs) AS epochs, (SELECT count(*) FROM experiments) AS experiments,
-    (SELECT count(*) FROM keys) AS keys, (SELECT count(*) FROM counts) AS counts,
-    (SELECT count(*) FROM spent) AS spent
-"""
+_TABLES = "epochs", "experiments", "keys", "counts", "steps", "shown", "spent"
+_SIZES = "SELECT " + ", ".join(f"(SELECT count(*) FROM {name})" for name in _TABLES)
 _LAST_EXPERIMENT = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'experiments'"
 _LAST = 2**62  # later than any minute
 
@@ -97,7 +154,7 @@ class SQLiteStore:
     is_shared = False
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = path = resolved(path)
         self._writer = secrets.randbits(62)
         self._spent = SpentBits(self._block)
         self._readers: deque[sqlite3.Connection] = deque()
@@ -154,13 +211,34 @@ class SQLiteStore:
             rows = _rows(connection, _HISTORY, (experiment, start, stop, width))
         return {(minute, arm): Counts(*counts) for minute, arm, *counts in rows}
 
+    def shown(self, experiment: int) -> Mapping[int, Step]:
+        """Return the sum of all steps of each arm, and the minute of its latest."""
+        with self._reading() as connection:
+            return {arm: Step(*sums) for arm, *sums in _rows(connection, _SHOWN, (experiment,))}
+
+    def steps(
+        self, experiment: int, start: int, stop: int, width: int = 1
+    ) -> Mapping[tuple[int, int], Step]:
+        """Return {(minute, arm): step} of what was shown first in the minutes start … stop − 1.
+
+        Minutes are joined in buckets of `width`, which begin at its multiples.
+        """
+        with self._reading() as connection:
+            rows = _rows(connection, _STEPS, (experiment, start, stop, width))
+        return {(bucket, arm): Step(*sums) for bucket, arm, *sums in rows}
+
     def roll_back(
-        self, experiment: int, start: int, stop: int, change: tuple[Saved, str] | None = None
+        self,
+        experiment: int,
+        start: int,
+        stop: int,
+        change: tuple[Saved, str] | None = None,
+        restated: Restated | None = None,
     ) -> Mapping[int, Counts] | None:
         """Remove the counts of the minutes start … stop − 1; return what was removed, by arm.
 
         The arguments of a `change` may be given to be made with it; where that returns None, so
-        does this, and nothing is removed.
+        does this, and nothing is removed. Steps are `restated`; without it what is shown stays.
         """
         with self._transaction() as connection:
             if change is not None and self.change(*change) is None:
@@ -168,20 +246,25 @@ class SQLiteStore:
             removed = _totals(connection, experiment, start, stop)
             where = "experiment = ? AND minute >= ? AND minute < ?"
             connection.execute(f"DELETE FROM counts WHERE {where}", (experiment, start, stop))
+            for arm, (_, answered, ones) in removed.items():
+                connection.execute(_HOLD_BACK, (answered, ones, experiment, arm))
+            if restated is not None:
+                for statement in _RESTATE:
+                    connection.execute(statement, {"experiment": experiment, **restated._asdict()})
         return removed
 
     def fold(self, experiment: int, before: int, width: int) -> None:
-        """Join the minutes before a minute in buckets of `width`; all their sums stay.
+        """Join counts and steps before a minute in buckets of `width`; all their sums stay.
 
         A bucket that reaches beyond `before` is left as it is.
         """
         old = experiment, before - before % width, width
         with self._transaction() as connection:
-            (joined,) = connection.execute(_TO_FOLD, old).fetchone()
-            where = "experiment = ? AND minute < ? AND minute % ? <> 0"
-            connection.execute(f"DELETE FROM counts WHERE {where}", old)
-            self._take_over()
-            connection.execute(_COMMIT, (self._writer, None, joined, "[]", b""))
+            for table, join in (("counts", _FOLD), ("steps", _FOLD_STEPS)):
+                connection.execute(join, old)
+                where = "experiment = ? AND minute < ? AND minute % ? <> 0"
+                connection.execute(f"DELETE FROM {table} WHERE {where}", old)
+            connection.execute(_FOLD_SHOWN, old)
 
     def forget_spent(self, before: int) -> int:
         """Drop the blocks all of whose tokens expired before a minute; return how many."""
@@ -201,26 +284,28 @@ class SQLiteStore:
             blocks = connection.execute("SELECT bits FROM spent")
             return sum(int.from_bytes(bits).bit_count() for (bits,) in blocks)
 
-    def save(self, slug: str, definition: str) -> Saved | None:
-        """Keep a new experiment, or return None if there is one of this slug."""
-        statement = (
-            "INSERT INTO experiments (slug, definition) VALUES (?, ?) ON CONFLICT DO NOTHING"
-        )
-        cursor = self._write(statement, (slug, definition))
-        return Saved(_number(cursor.lastrowid), slug, definition) if cursor.rowcount else None
+    def save(self, slug: str, definition: str, key_hash: str | None = None) -> Saved | None:
+        """Keep a new experiment, or return None if there is one of this slug or key."""
+        columns = "(slug, definition, key_hash) VALUES (?, ?, ?)"
+        statement = f"INSERT INTO experiments {columns} ON CONFLICT DO NOTHING"
+        cursor = self._write(statement, (slug, definition, key_hash))
+        if not cursor.rowcount:
+            return None
+        return Saved(_number(cursor.lastrowid), slug, definition, key_hash)
 
     def change(self, saved: Saved, definition: str) -> Saved | None:
         """Replace the definition, or return None if it is no longer the one of `saved`."""
         where = "number = ? AND slug = ? AND definition = ?"
         statement = f"UPDATE experiments SET definition = ? WHERE {where}"
-        cursor = self._write(statement, (definition, *saved))
+        cursor = self._write(statement, (definition, *saved[:3]))
         return saved._replace(definition=definition) if cursor.rowcount else None
 
     def delete(self, number: int) -> None:
-        """Remove an experiment and all its counts."""
+        """Remove an experiment, all its counts and steps."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM experiments WHERE number = ?", (number,))
-            connection.execute("DELETE FROM counts WHERE experiment = ?", (number,))
+            for table in ("counts", "steps", "shown"):
+                connection.execute(f"DELETE FROM {table} WHERE experiment = ?", (number,))
 
     def experiments(self) -> Sequence[Saved]:
         """Return all experiments, in the order of their numbers."""
@@ -255,9 +340,7 @@ class SQLiteStore:
     def sizes(self) -> Mapping[str, int]:
         """Return how many rows each table has: all that is stored."""
         with self._reading() as connection:
-            cursor = connection.execute(_SIZES)
-            names = [column[0] for column in cursor.description]
-            return dict(zip(names, cursor.fetchone(), strict=True))
+            return dict(zip(_TABLES, connection.execute(_SIZES).fetchone(), strict=True))
 
     def require_alone(self) -> None:
         """Refuse if a server uses the store; until `close` none can begin to."""
@@ -275,6 +358,7 @@ class SQLiteStore:
                 experiments=_experiments(connection),
                 keys=_keys(connection),
                 counts=counts,
+                steps=connection.execute("SELECT * FROM steps"),
                 spent=(Block(*row) for row in connection.execute("SELECT * FROM spent")),
             )
             connection.execute("ROLLBACK")
@@ -286,13 +370,16 @@ class SQLiteStore:
                 raise not_empty(str(self._path))
             numbers = ((number,) for number in contents.epochs)
             connection.executemany("INSERT INTO epochs VALUES (?)", numbers)
-            connection.executemany("INSERT INTO experiments VALUES (?, ?, ?)", contents.experiments)
+            experiments = "INSERT INTO experiments (number, slug, definition, key_hash)"
+            connection.executemany(f"{experiments} VALUES (?, ?, ?, ?)", contents.experiments)
             connection.execute("DELETE FROM sqlite_sequence WHERE name = 'experiments'")
             last = contents.last_experiment
             connection.execute("INSERT INTO sqlite_sequence VALUES ('experiments', ?)", (last,))
             for key in contents.keys:
                 self.save_key(key)
             connection.executemany("INSERT INTO counts VALUES (?, ?, ?, ?, ?, ?)", contents.counts)
+            connection.executemany("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", contents.steps)
+            connection.execute(_FILL_SHOWN)
             connection.executemany("INSERT INTO spent VALUES (?, ?, ?, ?)", contents.spent)
 
     def close(self) -> None:
@@ -307,13 +394,12 @@ class SQLiteStore:
     def _insert(self, batch: Batch) -> Change:
         """Look at every report and write what follows."""
         change = self._spent.change(batch)
-        counts = json.dumps(change.counts)
+        known = self._writer, batch.generation, batch.minute
+        counts, held = json.dumps(change.counts), json.dumps(change.held)
         blocks = json.dumps([block[:3] for block in change.added])
         bits = b"".join(union(self._spent[block[:2]], block.bits) for block in change.added)
         try:
-            self._connection.execute(
-                _COMMIT, (self._writer, batch.generation, counts, blocks, bits)
-            )
+            self._connection.execute(_COMMIT, (*known, counts, held, blocks, bits))
         except sqlite3.IntegrityError as error:
             if str(error) == "stale":
                 raise Stale("experiments or keys have been changed") from None
@@ -392,7 +478,8 @@ def _totals(
 
 
 def _experiments(connection: sqlite3.Connection) -> list[Saved]:
-    query = "SELECT json_group_array(json_array(number, slug, definition)) FROM experiments"
+    columns = "number, slug, definition, key_hash"
+    query = f"SELECT json_group_array(json_array({columns})) FROM experiments"
     return sorted(Saved(*row) for row in _rows(connection, query))
 
 

@@ -29,6 +29,14 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def resolved(path: Path) -> Path:
+    """Return the path of the file itself, which is the same for all who share it through links."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # links that go round in a circle
+        raise InvalidInput("store", str(path), f"this link leads nowhere ({error})") from error
+
+
 def connected(path: Path) -> sqlite3.Connection:
     """Return a connection to a file that is there."""
     address = f"{path.absolute().as_uri()}?mode=rw"
@@ -48,6 +56,12 @@ def opened(path: Path) -> sqlite3.Connection:
     # Not tried by opening it: to close a file gives up all the locks that this process has on it.
     if not path.is_file() or not os.access(path, os.R_OK | os.W_OK):
         raise InvalidInput("store", str(path), "give the path of a file that you may write")
+    if (names := path.stat().st_nlink) > 1:
+        reason = (
+            f"this file has {names} names (hard links), and neither a lock nor SQLite's log beside "
+            "one of them guards the others: remove all names but one"
+        )
+        raise InvalidInput("store", str(path), reason)
     connection = connected(path)
     try:
         _migrate(connection, path)

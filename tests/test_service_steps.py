@@ -1,0 +1,203 @@
+"""What readers see moves in steps: nothing they may ask for tells a single report apart."""
+
+import asyncio
+import csv
+import io
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import ALL, BUTTON, ONE, START, Line, Served, refused, serving
+from whitelie.service.store import Step
+
+pytestmark = pytest.mark.anyio
+STEP = 10
+METRIC = re.compile(r"^(whitelie_(?:arm|reports)_\S+) (\S+)$", re.MULTILINE)
+
+Figures = dict[tuple[str, ...], float]
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(tmp_path / "whitelie.db") as served:
+        yield served
+
+
+async def quiet_site(served: Served, visits: int) -> list[Any]:
+    """Decisions of a site that has one visitor a minute, arms in turn."""
+    decisions = []
+    for number in range(visits):
+        arm = ("green", "blue")[number % 2]
+        decisions += await served.decide("button", available=[arm])
+        served.clock.forward(60)
+    return decisions
+
+
+async def seen(served: Served, role: str) -> Figures:
+    """All numbers that a key can ask for and that have to do with reports."""
+    client, found = served.as_(role), Figures()
+    results = (await client.get(f"{ONE}/results")).json()
+    found["results", "reports"] = results["reports"]
+    found["results", "converged"] = -1 if results["converged"] is None else results["converged"]
+    found["results", "alarms"] = len(results["alarms"])
+    table = csv.DictReader(io.StringIO((await client.get(f"{ONE}/results.csv")).text))
+    for kind, arms in (("results", results["arms"]), ("csv", table)):
+        for arm in arms:
+            for name in ("answered", "ones", "pending", "missing", "lower", "probability_best"):
+                found[kind, arm["key"], name] = float(arm[name])
+    history = (await client.get(f"{ONE}/history", params={"minutes": 1})).json()
+    for bucket in history["buckets"]:
+        for arm in bucket["arms"]:
+            for name in ("answered", "ones"):
+                found["history", bucket["start"], arm["key"], name] = arm[name]
+    for name, value in METRIC.findall((await client.get("/metrics")).text):
+        found["metrics", name] = float(value)
+    for name, rows in (await client.get("/v1/stored")).json()["tables"].items():
+        found["stored", name] = rows
+    return found
+
+
+async def changes(served: Served, role: str, reports: list[Any]) -> list[Figures]:
+    """Report one after the other; return after each how the numbers that a key sees have moved."""
+    before, moved = await seen(served, role), []
+    for number, decision in enumerate(reports):
+        await served.report([decision], number % 3 % 2)
+        after = await seen(served, role)
+        names = before.keys() | after.keys()
+        differences = {name: after.get(name, 0) - before.get(name, 0) for name in names}
+        moved.append({name: by for name, by in differences.items() if by})
+        before = after
+    return moved
+
+
+def answers_in(moved: Figures) -> list[float]:
+    """How far the counts of answers have moved."""
+    return [by for name, by in moved.items() if "answered" in name[-1] or "reports" in name[-1]]
+
+
+@asynccontextmanager
+async def streamed(served: Served, role: str) -> AsyncIterator[list[Any]]:
+    """What a stream has told, when the block has ended."""
+    line, told = Line.to(served.app, "GET", f"{ONE}/stream", role), list[Any]()
+    await line.send(b"")
+    task = line.start()
+    await line.next()
+    told.append(await line.next())
+    yield told
+    await asyncio.sleep(1.1)
+    await line.hang_up()
+    await asyncio.wait_for(task, 5)
+    while not line.from_app.empty():
+        told.append(line.from_app.get_nowait())
+    bodies = [each["body"] for each in told if each.get("body", b"").startswith(b"event")]
+    told[:] = [json.loads(body.split(b"data: ")[1])["arms"] for body in bodies]
+
+
+@pytest.mark.parametrize("reports", [100, pytest.param(300, marks=pytest.mark.long)])
+async def test_a_reader_who_polls_after_every_report_isolates_none(
+    served: Served, reports: int
+) -> None:
+    await served.create()
+    visits = await quiet_site(served, reports)
+    async with streamed(served, "reader") as told:
+        moved = await changes(served, "reader", visits)
+    shown = [each for each in moved if each]
+    assert all(by >= STEP for each in shown for by in answers_in(each))
+    steps = [each for each in shown if any(name[0] != "metrics" for name in each)]
+    assert len(steps) == reports // STEP  # between them no other number moves either
+    last = await seen(served, "reader")
+    assert last["results", "reports"] == reports
+    cells = {name: value for name, value in last.items() if name[0] == "history"}
+    assert sum(value for name, value in cells.items() if name[-1] == "answered") == reports
+    assert min(value for name, value in cells.items() if name[-1] == "answered" and value) >= STEP
+    for before, after in pairwise(told):
+        for old, new in zip(before, after, strict=True):
+            assert new["answered"] == old["answered"] or new["answered"] - old["answered"] >= STEP
+
+
+@pytest.mark.parametrize(("role", "step"), [("admin", 10), ("reader", 1)])
+async def test_without_steps_every_report_is_isolated(served: Served, role: str, step: int) -> None:
+    """The negative control: an admin is meant to see each, a reader where the step is 1."""
+    await served.create(step=step)
+    moved = await changes(served, role, await quiet_site(served, 30))
+    assert sum(1 in answers_in(each) for each in moved) == 30
+
+
+async def test_readers_see_whole_steps_and_admins_all(served: Served) -> None:
+    created = await served.create(step=4)
+    assert created["step"] == 4
+    green = await served.decide("button", 30, available=["green"])
+    served.clock.forward(60)
+    await served.report(green[:3], 1)
+    await served.report(green[3:5], 0)
+    await served.report(green[5:8], 1)
+
+    async def counts(role: str) -> tuple[Any, ...]:
+        found = (await served.as_(role).get(f"{ONE}/results")).json()
+        arm = found["arms"][0]
+        numbers = [arm[name] for name in ("issued", "answered", "ones", "pending", "missing")]
+        return found["last_report"], found["reports"], *numbers
+
+    assert await counts("admin") == ("2027-01-15T08:01:00Z", 8, 30, 8, 6, 22, 0)
+    assert await counts("reader") == ("2027-01-15T08:01:00Z", 5, 30, 5, 3, 25, 0)
+    history = (await served.as_("reader").get(f"{ONE}/history")).json()
+    assert [(each["start"], each["arms"]) for each in history["buckets"]] == [
+        ("2027-01-15T08:00:00Z", [{"key": "green", "issued": 30, "answered": 0, "ones": 0}]),
+        ("2027-01-15T08:01:00Z", [{"key": "green", "issued": 0, "answered": 5, "ones": 3}]),
+    ]
+    served.clock.forward(8 * 86400)
+    await asyncio.sleep(0.6)  # upkeep
+    assert (await counts("admin"))[3:] == (8, 6, 0, 22)
+    assert (await counts("reader"))[3:] == (5, 3, 5, 20)
+
+
+async def test_the_statement_says_the_step_and_nothing_else_may_be_one(served: Served) -> None:
+    await served.create(step=250)
+    said = (await served.as_(None).get(f"{ONE}/privacy")).json()
+    assert said["step"] == 250
+    assert any("step" in each for each in said["stored"])
+    for step in (0, -1, 10**6 + 1, 2.5, "10", True):
+        answer = await served.as_().post(ALL, json=BUTTON | {"step": step})
+        assert refused(answer) == (422, "invalid_field", "step")
+    assert (await served.create(step=10**6))["step"] == 10**6
+
+
+async def test_a_rollback_moves_what_readers_see_by_a_step_or_not_at_all(served: Served) -> None:
+    await served.create()
+    start = int(START) // 60
+    for count in (12, 1, 15):
+        decisions = await served.decide("button", count, available=["green"])
+        served.clock.forward(60)
+        await served.report(decisions)
+
+    async def rolled_back(first: int) -> Any:
+        span = {"from": 60 * (start + first), "to": 60 * (start + first + 1)}
+        times = {name: f"2027-01-15T08:{(at - START) // 60:02.0f}:00Z" for name, at in span.items()}
+        answer = await served.as_().post(f"{ONE}/rollback", json=times)
+        assert answer.status_code == 200, answer.text
+        both = [
+            (await served.as_(role).get(f"{ONE}/results")).json() for role in ("reader", "admin")
+        ]
+        return [found["reports"] for found in both]
+
+    assert served.store.shown(1) == {0: Step(28, 28, start + 3)}
+    assert await rolled_back(1) == [28, 27]
+    assert await rolled_back(0) == [15, 15]
+    assert served.store.steps(1, 0, 10**9) == {(start + 3, 0): Step(15, 15, start + 3)}
+    assert await rolled_back(2) == [0, 0]
+
+
+async def test_a_key_that_becomes_a_readers_sees_steps_from_then_on(served: Served) -> None:
+    await served.create()
+    await served.report(await served.decide("button", 7))
+    async with streamed(served, "admin") as told:
+        (admin,) = (key for key in list(served.store.keys()) if key.role == "admin")
+        served.store.save_key(admin._replace(role="reader"))
+        await asyncio.sleep(1.5)
+    assert [sum(arm["answered"] for arm in arms) for arms in told] == [7, 0]
