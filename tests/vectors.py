@@ -141,63 +141,258 @@ def times() -> list[Any]:
     ]
 
 
-def charged(cap: float, days: float, charges: list[tuple[float, float]]) -> Any:
-    """A ledger; charges are given as (days since 1970, epsilon)."""
-    start, spent, found = -math.inf, 0.0, []
-    for day, epsilon in charges:
-        at = round(day * DAY * MILLISECONDS)
-        if at >= start + days * DAY * MILLISECONDS:
-            start, spent = at, 0.0
-        start = min(start, at)
-        kept = Fraction(spent + epsilon) <= Fraction(cap) * TOLERANCE
-        spent += epsilon if kept else 0
-        found.append({"at": at, "epsilon": epsilon, "kept": kept, "spent": spent})
-    return {"cap": {"epsilon": cap, "days": days}, "charges": found}
-
-
 INSTANT = 1 / (DAY * MILLISECONDS)
 """A millisecond, in days."""
 
 TODAY = 20_000
 ONE = RandomizedResponse.from_epsilon(1).epsilon
+CHARGE, LEDGER = "whitelie.charge.", "whitelie.ledger"
+KEPT_FOR = 400
+"""Days."""
+
+Charge = dict[str, Any]
+Numbers = tuple[float, float]
+
+
+def at(day: float) -> int:
+    """Return the milliseconds of a day since 1970."""
+    return round(day * DAY * MILLISECONDS)
+
+
+def capped(cap: Numbers) -> dict[str, float]:
+    return {"epsilon": cap[0], "days": cap[1]}
+
+
+def charge(day: float, epsilon: float | None, cap: Numbers = (10, 1)) -> Charge:
+    return {"at": at(day), "epsilon": epsilon, "cap": capped(cap)}
+
+
+def is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
+
+
+def understood(text: str) -> Charge | None:
+    """Return the charge of a text, if it is one."""
+    try:
+        found = json.loads(text)
+        cap = found["cap"]
+        numbers = [found["at"], cap["epsilon"], cap["days"]]
+        if found["epsilon"] is not None:
+            numbers.append(found["epsilon"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    return found if all(map(is_number, numbers)) else None
+
+
+def spent_before(text: str) -> float | None:
+    """Return what an item of earlier versions says was spent, if it is understood."""
+    try:
+        found = json.loads(text)
+        sound = is_number(found["start"]) and is_number(found["spent"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    return found["spent"] if sound else None
+
+
+def plus(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+def read(stored: dict[str, str], cap: dict[str, float], now: int) -> dict[str, Charge]:
+    """Return the charges by id as the contract reads them."""
+    charges = {}
+    for name, text in stored.items():
+        if name != LEDGER:
+            found = understood(text) or {"at": now, "epsilon": None, "cap": cap}
+            charges[name.removeprefix(CHARGE)] = found | {"at": min(found["at"], now)}
+    if LEDGER in stored:
+        earlier = charges.get("ledger", {"epsilon": 0})["epsilon"]
+        spent = plus(earlier, spent_before(stored[LEDGER]))
+        charges["ledger"] = {"at": now, "epsilon": spent, "cap": cap}
+    spans = [each["cap"]["days"] for each in charges.values()]
+    oldest = now - max(KEPT_FOR, cap["days"], *spans) * DAY * MILLISECONDS
+    return {key: each for key, each in charges.items() if each["at"] > oldest}
+
+
+def fits(charges: list[Charge], cap: dict[str, float], moment: int) -> bool:
+    """Return whether charges within the span of a cap that ends now cost at most the cap."""
+    start = moment - Fraction(cap["days"]) * DAY * MILLISECONDS
+    within = [each["epsilon"] for each in charges if each["at"] > start]
+    if None in within:
+        return False
+    return sum(map(Fraction, within)) <= Fraction(cap["epsilon"]) * TOLERANCE
+
+
+def ledger(
+    charges: list[tuple[float, float, Numbers]], stored: dict[str, Charge | str] | None = None
+) -> Any:
+    """A ledger: items stored before, and charges as (days since 1970, epsilon, cap)."""
+    texts = _texts(stored or {})
+    known, found = texts, []
+    for number, (day, epsilon, numbers) in enumerate(charges):
+        now, cap = at(day), capped(numbers)
+        after = read(known, cap, now)
+        new = {"at": now, "epsilon": epsilon, "cap": cap}
+        kept = fits([*after.values(), new], cap, now)
+        name = f"{number:024x}"
+        found.append({"id": name, "now": now, "epsilon": epsilon, "cap": cap, "kept": kept})
+        if kept:
+            after[name] = new
+        known = _texts({CHARGE + key: each for key, each in after.items()})
+    after_all = {name: json.loads(text) for name, text in sorted(known.items())}
+    return {"stored": texts, "charges": found, "after": after_all}
+
+
+def _texts(items: dict[str, Charge | str]) -> dict[str, str]:
+    return {
+        name: each if isinstance(each, str) else json.dumps(each) for name, each in items.items()
+    }
+
+
+DEFAULT: Numbers = (10, 1)
+STRICT: Numbers = (3, 30)
+NOT_UNDERSTOOD = [
+    "",
+    "null",
+    "{",
+    "[]",
+    "7",
+    "{}",
+    '{"at": 0, "epsilon": 1}',
+    '{"at": 0, "epsilon": -1, "cap": {"epsilon": 10, "days": 1}}',
+    '{"at": 0, "epsilon": NaN, "cap": {"epsilon": 10, "days": 1}}',
+    '{"at": 0, "epsilon": 1e999, "cap": {"epsilon": 10, "days": 1}}',
+    '{"at": 0, "epsilon": "1", "cap": {"epsilon": 10, "days": 1}}',
+    '{"at": 0, "epsilon": true, "cap": {"epsilon": 10, "days": 1}}',
+    '{"at": null, "epsilon": 1, "cap": {"epsilon": 10, "days": 1}}',
+    '{"at": "0", "epsilon": 1, "cap": {"epsilon": 10, "days": 1}}',
+    '{"at": -1, "epsilon": 1, "cap": {"epsilon": 10, "days": 1}}',
+    '{"at": 0, "epsilon": 1, "cap": null}',
+    '{"at": 0, "epsilon": 1, "cap": {"epsilon": 10}}',
+    '{"at": 0, "epsilon": 1, "cap": {"epsilon": -10, "days": 1}}',
+    '{"at": 0, "epsilon": 1, "cap": {"epsilon": 10, "days": null}}',
+]
+OLD_NOT_UNDERSTOOD = [
+    "",
+    "null",
+    "{",
+    "[]",
+    '{"start": 0}',
+    '{"start": null, "spent": 1}',
+    '{"start": 0, "spent": -5}',
+    '{"start": 0, "spent": NaN}',
+    '{"start": 0, "spent": "1"}',
+    '{"start": 0, "spent": null}',
+]
 
 
 def ledgers() -> list[Any]:
-    def many(count: int, epsilon: float, step: float = INSTANT) -> list[tuple[float, float]]:
-        return [(TODAY + index * step, epsilon) for index in range(count)]
+    def many(
+        count: int, epsilon: float, cap: Numbers, step: float = INSTANT
+    ) -> list[tuple[float, float, Numbers]]:
+        return [(TODAY + index * step, epsilon, cap) for index in range(count)]
 
+    def once(*days: float, epsilon: float = 1, cap: Numbers = DEFAULT) -> Any:
+        return [(TODAY + day, epsilon, cap) for day in days]
+
+    one, other = CHARGE + "aa", CHARGE + "bb"
+    old = {"start": at(TODAY - 0.5), "spent": 9.5}
     return [
-        charged(10, 1, many(12, 1)),
-        charged(10, 1, many(12, ONE)),
-        charged(10, 1, many(11, math.nextafter(1, 2))),
-        charged(1, 1, many(12, 0.1)),
-        charged(0.3, 1, [(TODAY, 0.1), (TODAY, 0.2), (TODAY, 1e-6)]),
-        charged(1, 1, [(TODAY, 1 + 5e-10)]),
-        charged(1, 1, [(TODAY, 1 + 2e-9)]),
-        charged(1, 1, [(TODAY, 1.5), (TODAY, 1), (TODAY, 0.001)]),
-        charged(10, 1, [(TODAY, 0)]),
-        charged(2, 1, [(TODAY, 2), (TODAY + 1 - INSTANT, 1), (TODAY + 1, 1), (TODAY + 1.5, 1)]),
-        charged(2, 1, many(12, 1, 0.25)),
-        charged(2, 7, many(12, 1, 1.5)),
-        charged(5, 0.5, many(12, 1.25, 0.1)),
-        charged(2, 30, many(5, 1, 12)),
-        charged(2, 1, [(TODAY, 1.5), (TODAY, 1), (TODAY, 0.5), (TODAY, 0.25)]),
-        # A day goes by unused: the next period starts with its first charge.
-        charged(2, 1, [(TODAY, 2), (TODAY + 2.5, 2), (TODAY + 3, 1), (TODAY + 3.5, 1)]),
-        # The first charge of a period begins it, even when it is refused.
-        charged(10, 1, [(TODAY, 10), (TODAY + 1, 20), (TODAY + 1.5, 6), (TODAY + 2.25, 6)]),
-        # The clock was set back by a second, and by ten days while the ledger was full.
-        charged(2, 1, [(TODAY, 2), (TODAY - 1 / DAY, 1), (TODAY + 1 - 1 / DAY, 1)]),
-        charged(2, 1, [(TODAY, 2), (TODAY - 10, 1), (TODAY - 9.5, 1), (TODAY - 9, 1)]),
-        # It was set forward.
-        charged(2, 1, [(TODAY, 2), (TODAY + 400, 1), (TODAY, 1), (TODAY, 1)]),
-        charged(0.5, 365, many(3, 0.25, 180)),
+        ledger(many(12, 1, DEFAULT)),
+        ledger(many(12, ONE, DEFAULT)),
+        ledger(many(11, math.nextafter(1, 2), DEFAULT)),
+        ledger(many(12, 0.1, (1, 1))),
+        ledger([(TODAY, 0.1, (0.3, 1)), (TODAY, 0.2, (0.3, 1)), (TODAY, 1e-6, (0.3, 1))]),
+        ledger(once(0, epsilon=1 + 5e-10, cap=(1, 1))),
+        ledger(once(0, epsilon=1 + 2e-9, cap=(1, 1))),
+        ledger([(TODAY, cost, (1, 1)) for cost in (1.5, 1, 0.001)]),
+        ledger(once(0, 0, epsilon=0, cap=(0, 1))),
+        # The span slides: a charge counts for as long as it is younger than the span.
+        ledger([(TODAY, 2, (2, 1)), *once(1 - INSTANT, 1, 1.5, cap=(2, 1))]),
+        ledger(many(12, 1, (2, 1), 0.25)),
+        ledger(many(12, 1.25, (5, 0.5), 0.1)),
+        ledger(many(5, 1, (2, 30), 12)),
+        # Around any change of days no more than the cap is kept.
+        ledger([*once(*[0.9] * 3, cap=(3, 1)), *once(*[1.1] * 3, 1.9, cap=(3, 1))]),
+        # Several caps on the same charges: each looks at its own span.
+        ledger([*many(3, 1, STRICT), *once(0.1, 0.2, 1.3), *once(1.4, 29, cap=STRICT)]),
+        ledger([*once(0, 1, 2), *once(3, cap=STRICT), *once(30.5, 30.6, 31.5, cap=STRICT)]),
+        ledger([*once(0, 0), *once(0.1, cap=(2, 1)), *once(0.1, cap=STRICT), *once(0.1)]),
+        # The clock was set back by a second, by ten days, and forward and back.
+        ledger([(TODAY, 2, (2, 1)), *once(-1 / DAY, 1 - 1 / DAY, cap=(2, 1))]),
+        ledger([(TODAY, 2, (2, 1)), *once(-10, -9.5, -9, cap=(2, 1))]),
+        ledger([(TODAY, 2, (2, 1)), *once(300, 0, 0, 0.5, cap=(2, 1))]),
+        ledger(once(0), {one: charge(TODAY + 9, 5), other: charge(TODAY - 9, 5)}),
+        # What is older than 400 days and all spans is removed, and nothing younger.
+        ledger(once(0), {one: charge(TODAY - 400, 1), other: charge(TODAY - 400 + INSTANT, 1)}),
+        ledger(once(0), {one: charge(TODAY - 500, 1), other: charge(TODAY, 1, (3, 501))}),
+        ledger(once(0, cap=(3, 501)), {one: charge(TODAY - 500, 2.5), other: charge(0, 1)}),
+        # More than any cap.
+        ledger(once(0, 1, cap=(1e6, 1)), {one: charge(TODAY, None)}),
+        ledger(once(0, epsilon=0, cap=(1e6, 2)), {one: charge(TODAY - 1, None)}),
+        *(ledger(once(0, 0.5, 1), {one: text}) for text in NOT_UNDERSTOOD),
+        # An item of earlier versions.
+        ledger(once(0, 0.5, 1), {LEDGER: json.dumps(old)}),
+        ledger(once(0, 0.5, epsilon=0.25), {LEDGER: json.dumps(old)}),
+        ledger(once(0), {LEDGER: json.dumps(old | {"start": at(TODAY + 9)})}),
+        ledger(once(0), {LEDGER: json.dumps(old | {"spent": 0})}),
+        # An earlier version that still runs beside this one has begun another.
+        ledger(once(0, 0.5), {LEDGER: json.dumps(old), CHARGE + "ledger": charge(TODAY - 0.1, 1)}),
+        ledger(once(0, 1), {LEDGER: json.dumps(old), CHARGE + "ledger": charge(TODAY - 5, None)}),
+        *(ledger(once(0, 1), {LEDGER: text}) for text in OLD_NOT_UNDERSTOOD),
+    ]
+
+
+def sending(name: str, stored: dict[str, Charge | str], day: float = TODAY) -> Any:
+    """Whether a report may be sent, by the charges that come before its own."""
+    texts, now = _texts({CHARGE + key: each for key, each in stored.items()}), at(day)
+    charges = read(texts, capped(DEFAULT), now)
+    own = charges.get(name)
+    is_sent = own is None
+    if own is not None:
+        place = (own["at"], name)
+        before = [each for key, each in charges.items() if (each["at"], key) <= place]
+        is_sent = fits(before, own["cap"], own["at"])
+    return {"stored": texts, "id": name, "now": now, "sent": is_sent}
+
+
+def sendings() -> list[Any]:
+    tabs: dict[str, Charge | str] = {f"{number:02x}": charge(TODAY, 1) for number in range(11)}
+    pair: dict[str, Charge | str] = {"aa": charge(TODAY - 1, 2, (3, 30))}
+    return [
+        *(sending(name, tabs) for name in ("00", "09", "0a")),
+        *(sending(name, tabs, TODAY + 5) for name in ("09", "0a")),
+        sending("ff", tabs | {"ff": charge(TODAY - INSTANT, 1)}),
+        sending("09", tabs | {"ff": charge(TODAY - INSTANT, 1)}),
+        sending("unknown", tabs),
+        sending("aa", {"aa": charge(TODAY, 1 + 5e-10, (1, 1))}),
+        sending("aa", {"aa": charge(TODAY, 1 + 2e-9, (1, 1))}),
+        # Its own cap and its own span, whatever the caps of others are.
+        sending("bb", pair | {"bb": charge(TODAY, 2, (3, 1))}),
+        sending("bb", pair | {"bb": charge(TODAY, 2, (3, 2))}),
+        sending("bb", pair | {"bb": charge(TODAY, 2, (4, 2))}),
+        sending("aa", pair | {"bb": charge(TODAY, 2, (3, 2))}),
+        # The clock was set back: all are of now, in the order of their ids.
+        sending("aa", {"aa": charge(TODAY, 2, (3, 1)), "bb": charge(TODAY + 3, 2)}, TODAY - 9),
+        sending("bb", {"aa": charge(TODAY + 3, 2), "bb": charge(TODAY, 2, (3, 1))}, TODAY - 9),
+        # More than any cap: before it, after it, and itself.
+        sending("bb", {"aa": charge(TODAY, None), "bb": charge(TODAY, 1)}),
+        sending("aa", {"aa": charge(TODAY, 1), "bb": charge(TODAY, None)}),
+        sending("aa", {"aa": charge(TODAY, None)}),
+        *(sending("aa", {"aa": text}) for text in ("", "null", NOT_UNDERSTOOD[7])),
+        sending("aa", {"aa": charge(TODAY - 1, 1), "00": "null"}),
     ]
 
 
 def computed() -> dict[str, list[Any]]:
     """All vectors."""
-    return {"channels": channels(), "bits": bits(), "times": times(), "ledgers": ledgers()}
+    return {
+        "channels": channels(),
+        "bits": bits(),
+        "times": times(),
+        "ledgers": ledgers(),
+        "sendings": sendings(),
+    }
 
 
 def text() -> str:
