@@ -8,6 +8,7 @@ const SETTLED = 1000;
 const CHARGE = "whitelie.charge.";
 const REPORT = "whitelie.report.";
 const STORAGE_FAILS = "storage fails, so reports are lost or late: free or unblock it, or give a store";
+const FORMER_LEDGER = "whitelie.ledger";
 const TIMES = ["decided", "until", "due", "expires"];
 
 export function thresholds(p00, p11) {
@@ -38,21 +39,40 @@ export function delay(window, spread, word) {
   return 1000 * window + Number((BigInt(word) * BigInt(1000 * spread)) >> 32n);
 }
 
-// Keeps a charge if the cap allows it, in its own span, beside all that is stored.
+// Stores a charge if the cap allows it, in its own span, beside all that was charged before.
 export function charge(store, id, cap, at, cost) {
+  const charges = readCharges(store, cap, at);
+  const former = load(store, FORMER_LEDGER);
+  if (former !== undefined) {
+    const spent = [former.start, former.spent].every(isAmount) ? former.spent : Infinity;
+    const name = `${CHARGE}ledger`;
+    charges.set(name, { at, epsilon: spent + (charges.get(name)?.epsilon ?? 0), cap });
+  }
+  const span = [...charges.values()].reduce((most, other) => Math.max(most, other.cap.days), Math.max(400, cap.days));
+  for (const [name, other] of charges) {
+    if (!(other.at <= at - span * DAY)) continue;
+    store.removeItem(name);
+    charges.delete(name);
+  }
   const own = { at, epsilon: cost, cap };
-  const kept = fits([...Object.values(readCharges(store, cap, at)), own], cap, at);
-  if (kept) save(store, CHARGE + id, own);
+  const kept = fits([...charges.values(), own], cap, at);
+  if (kept) charges.set(CHARGE + id, own);
+  for (const [name, other] of charges) {
+    if (store.getItem(name) !== JSON.stringify(other)) save(store, name, other);
+  }
+  if (former !== undefined) store.removeItem(FORMER_LEDGER);
   return kept;
 }
 
 // Tabs may have charged at once, unseen by each other: the earlier ones are sent.
 export function isCharged(store, id, cap, at) {
   const charges = readCharges(store, cap, at);
-  const own = charges[CHARGE + id];
-  const precedes = ([name, other]) => other.at < own.at || (other.at === own.at && name <= CHARGE + id);
-  const before = () => Object.entries(charges).filter(precedes);
-  return !own || fits(before().map(([, other]) => other), own.cap, own.at);
+  const own = charges.get(CHARGE + id);
+  if (!own) return true;
+  const before = [...charges].filter(
+    ([name, other]) => other.at < own.at || (other.at === own.at && name <= CHARGE + id),
+  );
+  return fits(before.map(([, other]) => other), own.cap, own.at);
 }
 
 // Negations here and below: a limit that is not a number allows nothing.
@@ -62,29 +82,14 @@ function fits(charges, cap, at) {
   return spent <= cap.epsilon * TOLERANCE;
 }
 
-// What is not understood counts as more than any cap, from now. JSON writes Infinity as null.
+// What is not understood counts as more than any cap, from now. JSON has null for Infinity.
 function readCharges(store, cap, at) {
-  const charges = {};
-  const put = (name, found) => save(store, name, (charges[name] = found));
-  let span = Math.max(400, cap.days);
+  const charges = new Map();
   for (const name of names(store, CHARGE)) {
     const found = load(store, name);
     if (found === undefined) continue;
-    if (!isCharge(found)) put(name, { at, epsilon: Infinity, cap });
-    else charges[name] = { ...found, epsilon: found.epsilon ?? Infinity };
-    if (charges[name].at > at) put(name, { ...charges[name], at });
-    span = Math.max(span, charges[name].cap.days);
-  }
-  const former = load(store, "whitelie.ledger");
-  if (former !== undefined) {
-    const spent = [former.start, former.spent].every(isAmount) ? former.spent : Infinity;
-    put(`${CHARGE}ledger`, { at, epsilon: spent + (charges[`${CHARGE}ledger`]?.epsilon ?? 0), cap });
-    store.removeItem("whitelie.ledger");
-  }
-  for (const name of Object.keys(charges)) {
-    if (!(charges[name].at <= at - span * DAY)) continue;
-    store.removeItem(name);
-    delete charges[name];
+    const known = isCharge(found) ? found : { at, epsilon: null, cap };
+    charges.set(name, { ...known, at: Math.min(known.at, at), epsilon: known.epsilon ?? Infinity });
   }
   return charges;
 }
@@ -105,11 +110,11 @@ function warn(text) {
 }
 
 // What a storage fails to do is not done, and nothing is remembered in its place.
-function attempt(job) {
+function attempt(job, failure = STORAGE_FAILS) {
   try {
     return job();
   } catch {
-    warn(STORAGE_FAILS);
+    warn(failure);
   }
 }
 
@@ -253,8 +258,9 @@ export function Whitelie({
   }
 
   function forget() {
-    for (const name of attempt(() => names(store, "whitelie.")) ?? []) {
-      attempt(() => store.removeItem(name));
+    const failure = "not everything was erased: clear the storage";
+    for (const name of attempt(() => names(store, "whitelie."), failure) ?? []) {
+      attempt(() => store.removeItem(name), failure);
     }
   }
 
@@ -399,7 +405,7 @@ export function Whitelie({
 
   function rewardReport(name) {
     const report = load(store, name);
-    if (!(now() <= report?.until)) return;
+    if (!(now() <= report?.until) || !consents()) return;
     report.bit = report.bits[1];
     if (immediate) report.due = now();
     save(store, name, report);
@@ -417,9 +423,10 @@ export function Whitelie({
 
   async function send(name) {
     const { ahead, ...report } = read(name) ?? {};
+    if (now() > report.expires) return store.removeItem(name);
+    if (!consents()) return;
     if (ahead) save(store, name, report);
     if (!(now() >= attemptAt(name)) || !(hasTimer || dueAtStart.has(name))) return;
-    if (now() > report.expires) return store.removeItem(name);
     if (!isCharged(store, name.slice(REPORT.length), limit, now())) return erase(name);
     const { status, retryAfter } = await deliver(name, report);
     if (![200, 410, 422].includes(status)) return postpone(name, 1000 * retryAfter || 0);
@@ -452,7 +459,7 @@ export function Whitelie({
 
   function schedule() {
     clearTimeout(timer);
-    if (!hasTimer) return;
+    if (!hasTimer || !consents()) return;
     const next = attempt(() => Math.min(...reportNames().map(attemptAt).filter(Number.isFinite)));
     const wait = Math.min(next - now(), 2 ** 31 - 1);
     if (next < Infinity) timer = setTimeout(flush, wait);
