@@ -65,7 +65,7 @@ export function charge(store, id, cap, at, cost) {
 }
 
 // Tabs may have charged at once, unseen by each other: the earlier ones are sent.
-export function isCharged(store, id, cap, at) {
+export function isWithinCap(store, id, cap, at) {
   const charges = readCharges(store, cap, at);
   const own = charges.get(CHARGE + id);
   if (!own) return true;
@@ -427,7 +427,7 @@ export function Whitelie({
     if (!consents()) return;
     if (ahead) save(store, name, report);
     if (!(now() >= attemptAt(name)) || !(hasTimer || dueAtStart.has(name))) return;
-    if (!isCharged(store, name.slice(REPORT.length), limit, now())) return erase(name);
+    if (!isWithinCap(store, name.slice(REPORT.length), limit, now())) return erase(name);
     const { status, retryAfter } = await deliver(name, report);
     if (![200, 410, 422].includes(status)) return postpone(name, 1000 * retryAfter || 0);
     if (status === 422) warn("a report was refused: is the token secret lost?");
