@@ -661,11 +661,13 @@ class Elsewhere(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.heard.append(self.path)  # type: ignore[attr-defined]
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if "/moved" in self.path or self.path == "/v1/feedback":
             self._answer(self.server.status, b"")  # type: ignore[attr-defined]
         else:
             self._answer(200, json.dumps({"decisions": [GOOD]}).encode())
+
+    do_GET = do_POST
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
