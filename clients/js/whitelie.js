@@ -3,8 +3,8 @@
 const ONE = 1n << 64n;
 const DAY = 86_400_000;
 const TOLERANCE = 1 + 1e-9;
-const LINGER = 300;
-const SETTLED = 1000;
+const LINGER = 300; // in milliseconds: browsers pass changes of storage from tab to tab with a delay
+const LAST_REWARD = 1000; // after the window: by then every tab has seen it
 const CHARGE = "whitelie.charge.";
 const REPORT = "whitelie.report.";
 const STORAGE_FAILS = "storage fails, so reports are lost or late: free or unblock it, or give a store";
@@ -48,7 +48,8 @@ export function charge(store, id, cap, at, cost) {
     const name = `${CHARGE}ledger`;
     charges.set(name, { at, epsilon: spent + (charges.get(name)?.epsilon ?? 0), cap });
   }
-  const span = [...charges.values()].reduce((most, other) => Math.max(most, other.cap.days), Math.max(400, cap.days));
+  const days = [...charges.values()].map((other) => other.cap.days);
+  const span = days.reduce((most, each) => Math.max(most, each), Math.max(400, cap.days));
   for (const [name, other] of charges) {
     if (!(other.at <= at - span * DAY)) continue;
     store.removeItem(name);
@@ -158,8 +159,7 @@ const pageMemory = {
 
 const queues = new Map();
 
-// Tabs share a lock. Who lingers keeps it until the other tabs see what was stored.
-// Where there is no such lock a page queues.
+// Tabs share a lock; who lingers keeps it until they see what was stored. Without locks a page queues.
 function exclusively(name, job) {
   return new Promise((settle) => {
     let pause = 0;
@@ -454,7 +454,7 @@ export function Whitelie({
     const { at, wait } = tries.get(name) ?? {};
     if (at <= now()) return at + wait;
     const { due, until } = read(name) ?? {};
-    return due < until ? due : Math.max(due, until + SETTLED);
+    return due < until ? due : Math.max(due, until + LAST_REWARD);
   }
 
   function schedule() {
