@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -193,6 +193,13 @@ class Device:
         """Wait until all stored reports are sent and answered."""
         eventually(page, lambda: not stored(page))
 
+    def come_back(self, page: Page, report: dict[str, Any]) -> None:
+        """Visit again as soon as a report is due, while the page stays open."""
+        leaves = max(report["due"], report["until"] + SECOND)
+        eventually(page, lambda: bool(page.evaluate("Date.now()") > leaves + CLOCKS))
+        assert self.reports == []
+        self.settled(self.open())
+
     def check(self, experiment: str, report: dict[str, Any]) -> None:
         """One report was sent, as stored, after its time; and nothing comes later."""
         self.check_once(experiment, report)
@@ -267,11 +274,30 @@ def click(page: Page) -> dict[str, Any]:
 @pytest.mark.parametrize("clicks", [False, True])
 def test_one_report_comes_at_its_drawn_time(shop: Shop, device: Device, clicks: bool) -> None:
     experiment = shop.create(window=2)
-    page = device.open(experiment)
+    page = device.open(experiment, sending="when-due")
     assert shown(page) in ARMS
     report = click(page) if clicks else seen(page)
     assert report["until"] <= report["due"] <= report["until"] + SECOND
     device.settled(page)
+    device.check(experiment, report)
+    assert len(device.reports) == len(device.questions) == 1
+    assert device.warnings == []
+
+
+@pytest.mark.parametrize("clicks", [False, True])
+def test_a_report_leaves_at_the_next_visit_and_never_in_its_own(
+    shop: Shop, device: Device, clicks: bool
+) -> None:
+    """The page stays open past the time of its report, and is even told to send."""
+    experiment = shop.create(window=1)
+    page = device.open(experiment)
+    report = click(page) if clicks else seen(page)
+    page.wait_for_timeout(3 * SECOND)
+    page.evaluate("client.flush()")
+    assert page.evaluate("Date.now()") > report["until"] + SECOND
+    assert device.reports == []
+    assert len(stored(page)) == 1
+    device.come_back(page, report)
     device.check(experiment, report)
     assert len(device.reports) == len(device.questions) == 1
     assert device.warnings == []
@@ -322,11 +348,11 @@ def second_tab(device: Device, page: Page) -> Page:
 def test_one_report_comes_in_spite_of(
     shop: Shop, device: Device, interrupt: Callable[[Device, Page], Page]
 ) -> None:
-    experiment = shop.create(window=3)
+    experiment = shop.create(window=1)
     page = device.open(experiment)
     report = click(page)
     page = interrupt(device, page)
-    device.settled(page)
+    device.come_back(page, report)
     device.check(experiment, report)
     assert len(device.reports) == 1
     assert device.warnings == []
@@ -447,42 +473,118 @@ def test_the_watch_hears_farewells(shop: Shop, device: Device, farewell: str) ->
     eventually(device.context.new_page(), lambda: device.heard == {"accepted": 1})
 
 
+# Tabs ---------------------------------------------------------------------------------------------
+
+TOGETHER = """([experiment, options, number, at]) => {
+  window.decided = new Promise((resolve) => setTimeout(async () => {
+    const asked = Array.from({ length: number }, () => client.decide(experiment, options));
+    resolve((await Promise.all(asked)).map(({ arm }) => arm));
+  }, at - Date.now()));
+}"""
+ROUNDS = 4
+
+
+def decide_together(
+    pages: list[Page], experiment: str, number: int = 1, **options: Any
+) -> list[str]:
+    """Let every page decide so many times, all in the same instant; return the arms."""
+    at = pages[0].evaluate("Date.now()") + 100 + 20 * len(pages)
+    for page in pages:
+        page.evaluate(TOGETHER, [experiment, options, number, at])
+    return [arm for page in pages for arm in page.evaluate("decided")]
+
+
+def test_tabs_that_decide_at_once_send_no_more_than_the_cap(shop: Shop, device: Device) -> None:
+    tabs = [device.open() for _ in range(10)]
+    for round_ in range(1, ROUNDS + 1):
+        experiment = shop.create(window=600)
+        arms = decide_together(tabs, experiment, 3)
+        assert set(arms) <= set(ARMS)
+        eventually(tabs[0], lambda: len(stored(tabs[0])) >= 10)
+        tabs[0].wait_for_timeout(300)
+        after = device.open(clock=DAY)
+        device.settled(after)
+        assert shop.counts(experiment)[:2] == (30, 10)
+        assert len(device.reports) == 10 * round_
+        after.evaluate("client.forget()")
+        after.close()
+        eventually(tabs[-1], lambda: tabs[-1].evaluate("localStorage.length") == 0)
+    assert device.errors == device.warnings == []
+
+
+def test_tabs_that_decide_at_once_share_a_sticky_choice(shop: Shop, device: Device) -> None:
+    """One question, one token; all show its arm, and later visits do not wait for a lock."""
+    tabs = [device.open() for _ in range(8)]
+    for round_ in range(1, ROUNDS + 1):
+        experiment = shop.create(window=600)
+        arms = decide_together(tabs, experiment, sticky=True)
+        assert len(set(arms)) == 1
+        assert set(arms) <= set(ARMS)
+        assert len(device.questions) == round_
+        (mine,) = (each for each in stored(tabs[0]) if each["experiment"] == experiment)
+        assert mine["arm"] == arms[0]
+    assert device.errors == device.warnings == []
+
+
+def test_a_decision_that_does_not_stick_waits_for_no_lock(shop: Shop, device: Device) -> None:
+    experiment = shop.create(window=600)
+    holder, page = device.open(), device.open()
+    holder.evaluate(
+        """async () => {
+      const names = ["whitelie.send", "whitelie.ledger", "whitelie.sticky.%s"];
+      const held = names.map((name) => new Promise((done) => navigator.locks.request(name, () => {
+        done();
+        return new Promise(() => {});
+      })));
+      await Promise.all(held);
+    }""".replace("%s", experiment)
+    )
+    arm = """([experiment, patience]) => Promise.race([
+      client.decide(experiment).then(({ arm }) => arm),
+      new Promise((done) => setTimeout(done, patience, "it waits")),
+    ])"""
+    assert page.evaluate(arm, [experiment, PATIENCE * SECOND]) in ARMS
+
+
 # Storage and network ------------------------------------------------------------------------------
 
 MEMORY = r"whitelie: .*storage"
 
 
-def test_blocked_storage(shop: Shop, device: Device) -> None:
-    """One report while the page lives, and one warning."""
+@pytest.mark.parametrize(("sending", "sent"), [("when-due", 1), ("next-visit", 0)])
+def test_blocked_storage(shop: Shop, device: Device, sending: str, sent: int) -> None:
+    """Memory ends with the page, and so does what would leave at the next visit; one warning."""
     experiment = shop.create(window=1)
     page = device.context.new_page()
     page.add_init_script(BLOCK_STORAGE)
-    device.open(experiment, page)
+    device.open(experiment, page, sending=sending)
     assert shown(page) in ARMS
     page.click("#buy")
-    eventually(page, lambda: device.heard == {"accepted": 1})
+    if sent:
+        eventually(page, lambda: device.heard == {"accepted": 1})
     page.evaluate("client.flush()")
-    (report,) = device.reports
-    device.check_once(experiment, report)
     (warning,) = device.warnings
     assert re.match(MEMORY, warning)
+    page.close()
+    if sent:
+        (report,) = device.reports
+        device.check_once(experiment, report)
+    else:
+        device.check_silence(experiment)
 
 
-def test_full_storage(shop: Shop, device: Device) -> None:
+def test_full_storage_shows_the_arm_and_reports_nothing(shop: Shop, device: Device) -> None:
     experiment = shop.create(window=1)
     page = device.context.new_page()
     page.goto(f"{shop.pages}/plain.html")
     page.evaluate(FILL_STORAGE)
-    device.open(experiment, page)
+    device.open(experiment, page, sending="when-due")
     assert stored(page) == []
     assert shown(page) in ARMS
     page.click("#buy")
-    eventually(page, lambda: device.heard == {"accepted": 1})
-    page.evaluate("client.flush()")
-    (report,) = device.reports
     (warning,) = device.warnings
     assert re.match(MEMORY, warning)
-    device.check_once(experiment, report)
+    device.check_silence(experiment)
 
 
 def test_a_sandboxed_frame_has_no_origin_and_shows_the_fallback(shop: Shop, device: Device) -> None:
@@ -503,7 +605,7 @@ def test_a_report_waits_until_the_device_is_online(shop: Shop, device: Device) -
     experiment = shop.create(window=600)
     page = device.context.new_page()
     page.clock.install()
-    device.open(experiment, page)
+    device.open(experiment, page, sending="when-due")
     report = click(page)
     device.context.set_offline(True)
     with device.context.expect_event("requestfailed"):
@@ -540,7 +642,7 @@ def test_an_answer_that_is_lost_on_its_way(shop: Shop, device: Device) -> None:
 
     page.route("**/v1/feedback", lose)
     with device.context.expect_event("requestfailed"):
-        device.open(experiment, page)
+        device.open(experiment, page, sending="when-due")
     report = seen(page)
     page.close()
     device.settled(device.open())
@@ -551,14 +653,62 @@ def test_an_answer_that_is_lost_on_its_way(shop: Shop, device: Device) -> None:
     assert device.errors == device.warnings == []
 
 
+class Elsewhere(BaseHTTPRequestHandler):
+    """Decides, and sends those who ask for /moved or report on to another address."""
+
+    def do_OPTIONS(self) -> None:
+        self._answer(200, b"")
+
+    def do_POST(self) -> None:
+        self.server.heard.append(self.path)  # type: ignore[attr-defined]
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if "/moved" in self.path or self.path == "/v1/feedback":
+            self._answer(self.server.status, b"")  # type: ignore[attr-defined]
+        else:
+            self._answer(200, json.dumps({"decisions": [GOOD]}).encode())
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Access-Control-Allow-Origin", "*")
+        self.send_header("Access-Control-Allow-Headers", "Authorization")
+        self.send_header("Location", "/v1/experiments/elsewhere/decisions")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_not_followed(device: Device, status: int) -> None:
+    """A question shows the fallback; a report stays on the device."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        server.status, server.heard = status, []  # type: ignore[attr-defined]
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        assert shown(device.open("moved", server=address)) == "fallback"
+        page = device.open("headline", server=address)
+        assert shown(page) == GOOD["arm"]
+        after = device.open(clock=DAY // 1000, server=address)
+        after.evaluate("client.flush()")
+        assert [each["token"] for each in stored(after)] == [GOOD["token"]]
+        asked = ["/v1/experiments/moved/decisions", "/v1/experiments/headline/decisions"]
+        assert server.heard == [*asked, "/v1/feedback"]  # type: ignore[attr-defined]
+        server.shutdown()
+
+
 @pytest.mark.parametrize(("clock", "later"), [(-DAY, 0), (DAY, 0), (0, -DAY), (0, DAY)])
 def test_a_clock_that_is_wrong_by_a_day(shop: Shop, device: Device, clock: int, later: int) -> None:
     """All the time, or set between two visits."""
     experiment = shop.create()
-    page = device.open(experiment, clock=clock)
+    page = device.open(experiment, clock=clock, sending="when-due")
     report = click(page)
     page.close()
-    page = device.open(clock=clock + later)
+    page = device.open(clock=clock + later, sending="when-due")
     device.settled(page)
     device.check_once(experiment, report)
     assert len(device.reports) == 1
@@ -713,7 +863,7 @@ def test_malformed_answers_show_the_fallback(shop: Shop, device: Device) -> None
         assert re.match(NO_DECISION, device.warnings.pop())
         assert stored(page) == []
         page.close()
-    page = device.open(experiment)
+    page = device.open(experiment, sending="when-due")
     report = seen(page)
     device.settled(page)
     device.check_once(experiment, report)

@@ -82,8 +82,17 @@ class Service:
     key: str
     node: str
 
-    def visited(self, visits: int, sabotage: str | None = None) -> Wire:
-        """Let visitors come, each once, and say what was seen."""
+    def visited(
+        self,
+        visits: int,
+        sabotage: str | None = None,
+        sending: str = "next-visit",
+        leaving: tuple[float, float] = (0.5, 0.5),
+    ) -> Wire:
+        """Let visitors come, each once, and say what was seen.
+
+        `leaving` are the shares that close the page before its report is due, by their reward.
+        """
         experiment = self.server.create(window=WINDOW, spread=SPREAD)
         orders = {
             "server": f"http://127.0.0.1:{self.server.port}",
@@ -92,6 +101,8 @@ class Service:
             "window": WINDOW,
             "spread": SPREAD,
             "visits": visits,
+            "sending": sending,
+            "leaving": leaving,
             "sabotage": sabotage,
         }
         command = [self.node, str(HOME / "testing" / "visits.js"), json.dumps(orders)]
@@ -189,6 +200,25 @@ def test_what_leaves_the_client_keeps_the_promise(service: Service) -> None:
     assert wire.counts == (VISITS, len(wire.reports), wire.bits)
     assert min(found.shares) > 0.9, "who stays or comes back reports"
     assert max(found.shares) < 1, "who leaves for ever is silent"
+
+
+LEAVING = (0.6, 0.9)
+"""A click leads elsewhere: of those who click more close the page before its report is due."""
+
+
+def test_who_leaves_because_of_a_click_is_not_betrayed_at_the_next_visit(service: Service) -> None:
+    wire = service.visited(FEW, leaving=LEAVING)
+    assert wire.faults == []
+    assert len(wire.reports) > 0.9 * FEW, "most come back"
+
+
+def test_the_audit_finds_who_leaves_because_of_a_click_when_due(service: Service) -> None:
+    """What this rule does not hide, and the documents say so: how long somebody stayed."""
+    faults = service.visited(FEW, sending="when-due", leaving=LEAVING).faults
+    print(faults)
+    assert any("when a report comes depends on the reward" in fault for fault in faults), faults
+    assert any("delays betray clicks" in fault for fault in faults), faults
+    assert service.visited(FEW, sending="when-due").faults == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-/** Where reports wait. `localStorage`, `sessionStorage` and objects like this one will do. */
+/**
+ * Where reports wait. `localStorage`, `sessionStorage` and objects like this one will do. A method that
+ * fails throws; what it failed to do is remembered nowhere else.
+ */
 export interface Store {
   getItem(name: string): string | null | undefined;
   setItem(name: string, text: string): void;
@@ -7,7 +10,7 @@ export interface Store {
   keys?(): Iterable<string>;
 }
 
-/** The most epsilon that reports may cost together in a period of so many days. */
+/** The most epsilon that all reports of the device may cost together within any so many days. */
 export interface Cap {
   epsilon: number;
   days: number;
@@ -39,8 +42,17 @@ export interface Options {
   timeout?: number;
   /** `localStorage` by default. */
   store?: Store;
-  /** Whether anything may be stored, and hence reported: exactly `true` says yes. The default. */
+  /**
+   * Whether anything may be stored and sent: exactly `true`, the default, says yes. Asked at every
+   * decision, at every reward and before reports are sent.
+   */
   consent?: boolean | (() => boolean);
+  /**
+   * When reports leave. `"next-visit"`, the default: at the first start of a client after they are due,
+   * so that their time does not tell how long anybody stayed. `"when-due"`: by a timer, if the page is
+   * still open; for programs that run whether anybody is there or not.
+   */
+  sending?: "next-visit" | "when-due";
   /** A downgrade: a report leaves when its outcome is known, so that its time reveals the outcome. */
   immediate?: boolean;
   /** For tests only: replaces the clock, the network and the source of secrets. */
@@ -70,9 +82,15 @@ export class Whitelie {
   decide(experiment: string, options?: DecideOptions): Promise<Choice>;
   /** Says that the outcome of the latest decision of an experiment was 1, also after a reload. */
   reward(experiment: string): void;
-  /** Sends what is due; never rejects. The client does so by itself. */
+  /**
+   * Sends again what was due at the start and has failed, after its wait; with `"when-due"` all that is
+   * due. Never rejects.
+   */
   flush(): Promise<void>;
-  /** Erases all that is stored: pending reports, the ledger, sticky choices. */
+  /**
+   * Erases all that clients have stored on this origin: reports that wait, sticky choices, charges. The
+   * cap begins anew. What has left cannot be erased.
+   */
   forget(): void;
 }
 
@@ -94,16 +112,14 @@ export function flip(words: [bigint, bigint], coin: Thresholds): [0 | 1, 0 | 1];
 /** Milliseconds from decision to report, from a secret 32-bit word; the rest is in seconds. */
 export function delay(window: number, spread: number, word: number | bigint): number;
 
-/** What has been spent since the start of the period; `start` in milliseconds. */
-export interface Ledger {
-  start: number;
-  spent: number;
-}
+/**
+ * Stores a charge for the report `id` if the cap allows it beside all charges within its span, and says
+ * whether it did; `at` in milliseconds.
+ */
+export function charge(store: Store, id: string, cap: Cap, at: number, cost: number): boolean;
 
-/** The ledger after a charge, and whether the cap allowed it. */
-export function charge(
-  ledger: Ledger | null,
-  cap: Cap,
-  at: number,
-  cost: number,
-): { kept: boolean; ledger: Ledger };
+/**
+ * Whether the report `id` is within the cap that it was charged under, beside the charges before it. A
+ * report without a charge is.
+ */
+export function isWithinCap(store: Store, id: string, cap: Cap, at: number): boolean;

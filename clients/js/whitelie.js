@@ -3,6 +3,13 @@
 const ONE = 1n << 64n;
 const DAY = 86_400_000;
 const TOLERANCE = 1 + 1e-9;
+const LINGER = 300; // in milliseconds: browsers pass changes of storage from tab to tab with a delay
+const LAST_REWARD = 1000; // after the window: by then every tab has seen it
+const CHARGE = "whitelie.charge.";
+const REPORT = "whitelie.report.";
+const STORAGE_FAILS = "storage fails, so reports are lost or late: free or unblock it, or give a store";
+const FORMER_LEDGER = "whitelie.ledger";
+const TIMES = ["decided", "until", "due", "expires"];
 
 export function thresholds(p00, p11) {
   return { zero: ONE - scale(p00), one: scale(p11) };
@@ -32,13 +39,68 @@ export function delay(window, spread, word) {
   return 1000 * window + Number((BigInt(word) * BigInt(1000 * spread)) >> 32n);
 }
 
-export function charge(ledger, cap, at, cost) {
-  const { start = at, spent } = ledger ?? { spent: 0 };
-  const ended = at >= start + cap.days * DAY;
-  const before = ended ? 0 : spent ?? Infinity;
-  const kept = before + cost <= cap.epsilon * TOLERANCE;
-  const begun = ended ? at : Math.min(start, at);
-  return { kept, ledger: { start: begun, spent: kept ? before + cost : before } };
+// Stores a charge if the cap allows it, in its own span, beside all that was charged before.
+export function charge(store, id, cap, at, cost) {
+  const charges = readCharges(store, cap, at);
+  const former = load(store, FORMER_LEDGER);
+  if (former !== undefined) {
+    const spent = [former.start, former.spent].every(isAmount) ? former.spent : Infinity;
+    const name = `${CHARGE}ledger`;
+    charges.set(name, { at, epsilon: spent + (charges.get(name)?.epsilon ?? 0), cap });
+  }
+  const days = [...charges.values()].map((other) => other.cap.days);
+  const span = days.reduce((most, each) => Math.max(most, each), Math.max(400, cap.days));
+  for (const [name, other] of charges) {
+    if (!(other.at <= at - span * DAY)) continue;
+    store.removeItem(name);
+    charges.delete(name);
+  }
+  const own = { at, epsilon: cost, cap };
+  const kept = fits([...charges.values(), own], cap, at);
+  if (kept) charges.set(CHARGE + id, own);
+  for (const [name, other] of charges) {
+    if (store.getItem(name) !== JSON.stringify(other)) save(store, name, other);
+  }
+  if (former !== undefined) store.removeItem(FORMER_LEDGER);
+  return kept;
+}
+
+// Tabs may have charged at once, unseen by each other: the earlier ones are sent.
+export function isWithinCap(store, id, cap, at) {
+  const charges = readCharges(store, cap, at);
+  const own = charges.get(CHARGE + id);
+  if (!own) return true;
+  const before = [...charges].filter(
+    ([name, other]) => other.at < own.at || (other.at === own.at && name <= CHARGE + id),
+  );
+  return fits(before.map(([, other]) => other), own.cap, own.at);
+}
+
+// Negations here and below: a limit that is not a number allows nothing.
+function fits(charges, cap, at) {
+  const since = at - cap.days * DAY;
+  const spent = charges.reduce((sum, other) => sum + (other.at <= since ? 0 : other.epsilon), 0);
+  return spent <= cap.epsilon * TOLERANCE;
+}
+
+// What is not understood counts as more than any cap, from now. JSON has null for Infinity.
+function readCharges(store, cap, at) {
+  const charges = new Map();
+  for (const name of names(store, CHARGE)) {
+    const found = load(store, name);
+    if (found === undefined) continue;
+    const known = isCharge(found) ? found : { at, epsilon: null, cap };
+    charges.set(name, { ...known, at: Math.min(known.at, at), epsilon: known.epsilon ?? Infinity });
+  }
+  return charges;
+}
+
+function isCharge({ at, epsilon, cap }) {
+  return [at, epsilon === null ? 0 : epsilon, cap?.epsilon, cap?.days].every(isAmount);
+}
+
+function isAmount(number) {
+  return Number.isFinite(number) && number >= 0;
 }
 
 const warned = new Set();
@@ -48,28 +110,33 @@ function warn(text) {
   warned.add(text);
 }
 
-const queues = new Map();
+// What a storage fails to do is not done, and nothing is remembered in its place.
+function attempt(job, failure = STORAGE_FAILS) {
+  try {
+    return job();
+  } catch {
+    warn(failure);
+  }
+}
 
-// Tabs share a lock, kept until they see what was stored; else a page queues.
-function exclusively(name, job, linger) {
-  return new Promise((settle) => {
-    const queue = () => {
-      const turn = Promise.resolve(queues.get(name)).then(job, job);
-      queues.set(name, turn);
-      settle(turn);
-    };
-    const hold = async () => {
-      const result = (async () => job())();
-      settle(result);
-      await result.catch(() => {});
-      if (linger) await new Promise((done) => setTimeout(done, linger));
-    };
-    try {
-      navigator.locks.request(name, hold).catch(queue);
-    } catch {
-      queue();
-    }
-  });
+// Undefined if there is no such item, {} if it is not understood.
+function load(store, name) {
+  const text = store.getItem(name);
+  if (text == null) return undefined;
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+function save(store, name, value) {
+  store.setItem(name, JSON.stringify(value));
+}
+
+function names(store, prefix) {
+  const all = typeof store.keys === "function" ? [...store.keys()] : Object.keys(store);
+  return all.filter((name) => name.startsWith(prefix)).sort();
 }
 
 function localStore() {
@@ -78,51 +145,42 @@ function localStore() {
   } catch {}
 }
 
-const pageMemory = new Map();
+const memory = new Map();
 
-function openShelf(store = localStore()) {
-  const memory = store ? new Map() : pageMemory;
+const pageMemory = {
+  getItem: (name) => memory.get(name),
+  setItem(name, text) {
+    warn("reports end with the page: unblock storage, or give a store");
+    memory.set(name, text);
+  },
+  removeItem: (name) => memory.delete(name),
+  keys: () => memory.keys(),
+};
 
-  return {
-    load(name) {
-      let text = memory.get(name);
-      try {
-        text ??= store.getItem(name);
-        return JSON.parse(text ?? null);
-      } catch {
-        return text ? {} : null;
-      }
-    },
+const queues = new Map();
 
-    save(name, value) {
-      const text = JSON.stringify(value);
-      memory.set(name, text);
-      try {
-        store.setItem(name, text);
-        memory.delete(name);
-      } catch {
-        warn("reports end with the page: free or unblock storage, or give a store");
-      }
-    },
-
-    remove(name) {
-      memory.delete(name);
-      try {
-        store?.removeItem(name);
-      } catch {
-        memory.set(name, "null");
-      }
-    },
-
-    names(prefix) {
-      const names = new Set(memory.keys());
-      try {
-        const stored = typeof store.keys === "function" ? store.keys() : Object.keys(store);
-        for (const name of stored) names.add(name);
-      } catch {}
-      return [...names].filter((name) => name.startsWith(prefix)).sort();
-    },
-  };
+// Tabs share a lock; who lingers keeps it until they see what was stored. Without locks a page queues.
+function exclusively(name, job) {
+  return new Promise((settle) => {
+    let pause = 0;
+    const run = async () => job(() => (pause = LINGER));
+    const queue = () => {
+      const turn = Promise.resolve(queues.get(name)).then(run, run);
+      queues.set(name, turn);
+      settle(turn);
+    };
+    const hold = async () => {
+      const result = run();
+      settle(result);
+      await result.catch(() => {});
+      if (pause) await new Promise((done) => setTimeout(done, pause));
+    };
+    try {
+      navigator.locks.request(name, hold).catch(queue);
+    } catch {
+      queue();
+    }
+  });
 }
 
 function isDecision({ arm, token, mechanism: { p00, p11, window, spread }, expires_in }) {
@@ -140,8 +198,9 @@ export function Whitelie({
   minSpread = 30,
   cap,
   timeout = 1000,
-  store,
+  store = localStore() ?? pageMemory,
   consent = true,
+  sending = "next-visit",
   immediate = false,
   testing = {},
 }) {
@@ -152,12 +211,14 @@ export function Whitelie({
     setTimeout = globalThis.setTimeout,
     clearTimeout = globalThis.clearTimeout,
   } = testing;
-  const shelf = openShelf(store);
-  const asking = new Map();
+  const limit = { epsilon: 10, days: 1, ...cap };
+  for (const part of ["epsilon", "days"]) limit[part] = Math.min(limit[part], Number.MAX_VALUE);
+  const hasTimer = immediate || sending === "when-due";
   const latest = new Map();
   const tries = new Map();
-  const reportNames = () => shelf.names("whitelie.report.");
+  const reportNames = () => names(store, REPORT);
   let timer;
+  let longDue;
 
   async function decide(experiment, options) {
     const chosen = await choose(experiment, options ?? {});
@@ -168,10 +229,8 @@ export function Whitelie({
   async function choose(experiment, { sticky, force, fallback }) {
     if (force != null) return choice(force);
     try {
-      const known = sticky && recall(experiment);
-      if (known) return known;
-      const decision = await (sticky ? askOnce(experiment) : ask(experiment));
-      return await exclusively("whitelie.ledger", () => take(experiment, decision, sticky));
+      const find = sticky ? findSticky : findAnew;
+      return await inTime(timeout, (signal) => find(experiment, signal));
     } catch (error) {
       warn(`no decision, check server, key and experiment: ${error}`);
       return choice(fallback?.arm, fallback?.payload);
@@ -179,27 +238,30 @@ export function Whitelie({
   }
 
   function reward(experiment) {
-    const [stored] = reportNames()
-      .map((name) => ({ ...shelf.load(name), name }))
-      .filter((report) => report.server === server && report.experiment === experiment)
-      .sort((a, b) => b.decided - a.decided);
-    const chosen = latest.get(experiment) ?? choice(null, null, stored?.name);
-    chosen.reward(1);
+    const chosen = latest.get(experiment) ?? attempt(() => choice(null, null, latestReport(experiment)));
+    chosen?.reward(1);
   }
 
   async function flush() {
-    try {
-      await exclusively("whitelie.send", async () => {
-        for (const name of reportNames()) await send(name);
-      }, 300);
-      schedule();
-    } catch (error) {
-      warn(`reports wait for the next visit: ${error}`);
-    }
+    await exclusively("whitelie.send", async (linger) => {
+      linger();
+      for (const name of attempt(reportNames) ?? []) {
+        try {
+          await send(name);
+        } catch {
+          postpone(name, 0);
+          warn(STORAGE_FAILS);
+        }
+      }
+    });
+    schedule();
   }
 
   function forget() {
-    shelf.names("whitelie.").forEach(shelf.remove);
+    const failure = "not everything was erased: clear the storage";
+    for (const name of attempt(() => names(store, "whitelie."), failure) ?? []) {
+      attempt(() => store.removeItem(name), failure);
+    }
   }
 
   function choice(arm = null, payload = null, report) {
@@ -207,60 +269,84 @@ export function Whitelie({
       arm,
       payload,
       reward(outcome) {
-        if (outcome === 1 || outcome === true) rewardReport(report);
+        if (report && (outcome === 1 || outcome === true)) attempt(() => rewardReport(report));
       },
     };
   }
 
+  // Of all tabs the first one asks; the others wait for what it stores.
+  async function findSticky(experiment, signal) {
+    const recalled = () => attempt(() => recall(experiment));
+    return (
+      recalled() ??
+      exclusively(`whitelie.sticky.${experiment}`, async (linger) => {
+        signal.throwIfAborted();
+        const known = recalled();
+        if (known) return known;
+        const chosen = await findAnew(experiment, signal, true);
+        linger();
+        return chosen;
+      })
+    );
+  }
+
   function recall(experiment) {
-    const known = shelf.load(`whitelie.sticky.${experiment}`);
-    return known?.arm && choice(known.arm, known.payload, `whitelie.report.${known.report}`);
+    const known = load(store, `whitelie.sticky.${experiment}`);
+    if (known?.arm) return choice(known.arm, known.payload, known.report && REPORT + known.report);
   }
 
-  // Parts of a page that ask at once get one decision.
-  function askOnce(experiment) {
-    if (!asking.has(experiment)) {
-      asking.set(experiment, ask(experiment).finally(() => asking.delete(experiment)));
-    }
-    return asking.get(experiment);
-  }
-
-  async function ask(experiment) {
+  async function findAnew(experiment, signal, sticky) {
     const url = `${server}/v1/experiments/${encodeURIComponent(experiment)}/decisions`;
-    const { status, text } = await post(url, {}, timeout, { Authorization: `Bearer ${key}` });
+    const { status, text } = await post(url, {}, signal, { Authorization: `Bearer ${key}` });
     if (status !== 200) throw Error(`status ${status}`);
     const [decision] = JSON.parse(text).decisions;
     if (!isDecision(decision)) throw Error("not a decision");
-    return decision;
+    signal.throwIfAborted();
+    return take(experiment, decision, sticky);
   }
 
-  async function post(url, body, patience, headers) {
+  // Who is late is told so, by a signal too.
+  async function inTime(patience, job) {
     const aborter = new AbortController();
-    const alarm = setTimeout(() => aborter.abort("no answer in time"), patience);
+    let alarm;
+    const late = new Promise((_, reject) => {
+      aborter.signal.onabort = () => reject(aborter.signal.reason);
+      alarm = setTimeout(() => aborter.abort("no answer in time"), patience);
+    });
     try {
-      const response = await fetch(url, {
-        method: "POST",
-        headers,
-        body: JSON.stringify(body), // as plain text: a report needs no preflight
-        credentials: "omit",
-        referrerPolicy: "no-referrer", // it could say where a click has led
-        signal: aborter.signal,
-      });
-      const retryAfter = response.headers.get("Retry-After");
-      return { status: response.status, text: await response.text(), retryAfter };
+      return await Promise.race([job(aborter.signal), late]);
     } finally {
       clearTimeout(alarm);
     }
   }
 
+  async function post(url, body, signal, headers) {
+    const response = await fetch(url, {
+      method: "POST",
+      headers,
+      body: JSON.stringify(body), // as plain text: a report needs no preflight
+      credentials: "omit",
+      referrerPolicy: "no-referrer", // it could say where a click has led
+      redirect: "error", // nobody else may have it
+      signal,
+    });
+    const retryAfter = response.headers.get("Retry-After");
+    return { status: response.status, text: await response.text(), retryAfter };
+  }
+
+  // A token that cannot be stored is discarded; its arm is shown.
   function take(experiment, decision, sticky) {
-    const known = sticky && recall(experiment);
-    if (known) return known;
     const { arm, payload } = decision;
-    const agreed = consents();
-    const report = agreed && affords(decision.mechanism) ? keep(experiment, decision) : null;
-    if (agreed && sticky) shelf.save(`whitelie.sticky.${experiment}`, { arm, payload, report });
-    return choice(arm, payload, `whitelie.report.${report}`);
+    let chosen = choice(arm, payload);
+    attempt(() => {
+      const known = sticky && recall(experiment);
+      if (known) return (chosen = known);
+      if (!consents()) return;
+      const report = isPrivate(decision.mechanism) ? keep(experiment, decision) : null;
+      chosen = choice(arm, payload, report && REPORT + report);
+      if (sticky) save(store, `whitelie.sticky.${experiment}`, { arm, payload, report });
+    });
+    return chosen;
   }
 
   function consents() {
@@ -271,67 +357,90 @@ export function Whitelie({
     }
   }
 
-  // Negations: a limit that is not a number allows nothing.
-  function affords({ p00, p11, spread }) {
+  function isPrivate({ p00, p11, spread }) {
     const cost = epsilon(thresholds(p00, p11));
     if (!(cost <= maxEpsilon * TOLERANCE)) return warn("no report: lower epsilon, or raise maxEpsilon");
     if (!(spread >= minSpread)) return warn("no report: raise spread, or lower minSpread");
-    const limit = { epsilon: 10, days: 1, ...cap };
-    const { kept, ledger } = charge(shelf.load("whitelie.ledger"), limit, now(), cost);
-    shelf.save("whitelie.ledger", ledger);
-    return kept;
+    return true;
   }
 
   // Bits and time are drawn before the outcome is known.
   function keep(experiment, { arm, token, mechanism: { p00, p11, window, spread }, expires_in }) {
     const [word0, word1, word2, word3] = words(4);
-    const bits = flip([word0, word1], thresholds(p00, p11));
+    const coin = thresholds(p00, p11);
+    const bits = flip([word0, word1], coin);
     const decided = now();
     const until = decided + 1000 * window;
     const due = immediate ? until : decided + delay(window, spread, word2 >> 32n);
     const expires = decided + 1000 * expires_in;
     const id = BigInt.asUintN(96, (word2 << 64n) | word3).toString(16).padStart(24, "0");
     const report = { server, experiment, arm, token, bits, bit: bits[0], decided, until, due, expires };
-    shelf.save(`whitelie.report.${id}`, report);
+    if (!charge(store, id, limit, decided, epsilon(coin))) return null;
+    try {
+      save(store, REPORT + id, report);
+    } catch (error) {
+      erase(REPORT + id);
+      throw error;
+    }
     schedule();
+    if (decided > (longDue ??= due + DAY) && !hasTimer) {
+      warn('reports wait for the next start: a program that runs anyway sets sending to "when-due"');
+    }
     return id;
   }
 
+  // The report goes first: without its charge it would not be counted.
+  function erase(name) {
+    store.removeItem(name);
+    store.removeItem(name.replace(REPORT, CHARGE));
+  }
+
+  function latestReport(experiment) {
+    const [newest] = reportNames()
+      .map((name) => ({ ...load(store, name), name }))
+      .filter((report) => report.server === server && report.experiment === experiment)
+      .sort((a, b) => b.decided - a.decided);
+    return newest?.name;
+  }
+
   function rewardReport(name) {
-    const report = shelf.load(name);
-    if (!(now() <= report?.until)) return;
+    const report = load(store, name);
+    if (!(now() <= report?.until) || !consents()) return;
     report.bit = report.bits[1];
     if (immediate) report.due = now();
-    shelf.save(name, report);
+    save(store, name, report);
     if (immediate) flush();
   }
 
+  // A clock that was set back must not hold a report for ever.
   function read(name) {
-    const report = shelf.load(name);
-    if (!Number.isFinite(report?.due)) return null;
-    const ahead = report.decided - now();
-    if (ahead > 0) {
-      for (const time of ["decided", "until", "due", "expires"]) report[time] -= ahead;
-      shelf.save(name, report);
-    }
-    return report;
+    const report = load(store, name);
+    if (!TIMES.every((time) => Number.isFinite(report?.[time]))) return null;
+    const ahead = Math.max(report.decided - now(), 0);
+    for (const time of TIMES) report[time] -= ahead;
+    return { ...report, ahead };
   }
 
   async function send(name) {
-    const report = read(name);
-    if (!report || now() < attemptAt(name)) return;
-    const { status, retryAfter } = now() > report.expires ? { status: 410 } : await deliver(name, report);
+    const { ahead, ...report } = read(name) ?? {};
+    if (now() > report.expires) return store.removeItem(name);
+    if (!consents()) return;
+    if (ahead) save(store, name, report);
+    if (!(now() >= attemptAt(name)) || !(hasTimer || dueAtStart.has(name))) return;
+    if (!isWithinCap(store, name.slice(REPORT.length), limit, now())) return erase(name);
+    const { status, retryAfter } = await deliver(name, report);
     if (![200, 410, 422].includes(status)) return postpone(name, 1000 * retryAfter || 0);
     if (status === 422) warn("a report was refused: is the token secret lost?");
-    shelf.remove(name);
+    store.removeItem(name);
     tries.delete(name);
   }
 
   // The other bit is gone before this one leaves: a retry sends the same.
   async function deliver(name, report) {
     const { token, bit } = report;
-    shelf.save(name, { ...report, bits: [bit, bit] });
-    return post(`${report.server}/v1/feedback`, { token, bit }, 30_000).catch(() => ({}));
+    save(store, name, { ...report, bits: [bit, bit] });
+    const url = `${report.server}/v1/feedback`;
+    return inTime(30_000, (signal) => post(url, { token, bit }, signal)).catch(() => ({}));
   }
 
   function postpone(name, asked) {
@@ -340,20 +449,25 @@ export function Whitelie({
     tries.set(name, { backoff, wait, at: now() });
   }
 
+  // Other tabs must have seen the last reward; one that is due before `until` was rewarded at once.
   function attemptAt(name) {
     const { at, wait } = tries.get(name) ?? {};
-    return at <= now() ? at + wait : read(name)?.due ?? Infinity;
+    if (at <= now()) return at + wait;
+    const { due, until } = read(name) ?? {};
+    return due < until ? due : Math.max(due, until + LAST_REWARD);
   }
 
   function schedule() {
     clearTimeout(timer);
-    const next = Math.min(...reportNames().map(attemptAt));
+    if (!hasTimer || !consents()) return;
+    const next = attempt(() => Math.min(...reportNames().map(attemptAt).filter(Number.isFinite)));
     const wait = Math.min(next - now(), 2 ** 31 - 1);
     if (next < Infinity) timer = setTimeout(flush, wait);
   }
 
   server = String(server).replace(/\/+$/, "");
   if (immediate) warn("the time of a report reveals its outcome: turn off immediate");
+  const dueAtStart = new Set(attempt(() => reportNames().filter((name) => attemptAt(name) <= now())));
   flush();
   return { decide, reward, flush, forget };
 }

@@ -15,6 +15,7 @@ test("a decision is asked as the contract says, and nothing else is", async (t) 
   assert.equal(options.body, "{}");
   assert.equal(options.credentials, "omit");
   assert.equal(options.referrerPolicy, "no-referrer");
+  assert.equal(options.redirect, "error");
   assert.deepEqual(options.headers, { Authorization: "Bearer pk_test" });
   assert.ok(!("keepalive" in options));
   assert.equal(world.requests.length, 1);
@@ -225,13 +226,13 @@ test("force asks and stores nothing", async (t) => {
 
 test("a sticky choice is one decision, one token, one report", async (t) => {
   const world = new World(t);
-  const client = await world.client({ words: drawing(0, 1) });
+  const client = await world.client({ words: drawing(0, 1), sending: "when-due" });
   const [first, second] = await Promise.all([
     client.decide("headline", { sticky: true }),
     client.decide("headline", { sticky: true }),
   ]);
   world.close();
-  const visit = await world.client();
+  const visit = await world.client({ sending: "when-due" });
   const third = await visit.decide("headline", { sticky: true });
   for (const choice of [first, second, third]) {
     assert.deepEqual([choice.arm, choice.payload], ["kind", { text: "Have a look" }]);
@@ -281,6 +282,16 @@ test("two tabs that ask at once agree on the sticky choice", async (t) => {
   const choices = await Promise.all(tabs.map((tab) => tab.decide("headline", { sticky: true })));
   assert.equal(choices[0].arm, choices[1].arm);
   assert.equal(world.store.reports.length, 1);
+});
+
+test("who waits for another tab's sticky choice waits no longer than for the service", async (t) => {
+  const world = new World(t);
+  world.onDecide = never;
+  const client = await world.client({ timeout: 1000 });
+  const asked = [1, 2, 3].map(() => client.decide("headline", { sticky: true, fallback: FALLBACK }));
+  await world.pass(1000);
+  for (const { arm } of await Promise.all(asked)) assert.equal(arm, "plain");
+  assert.equal(world.store.items.size, 0);
 });
 
 test("a fallback does not stick", async (t) => {

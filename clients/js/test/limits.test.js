@@ -10,7 +10,7 @@ const P1 = 0.7310585786300048; // epsilon 0.9999999999999996
 async function shown(t, mechanism, options, times = 1) {
   const world = new World(t);
   world.coin = mechanism;
-  const client = await world.client(options);
+  const client = await world.client({ sending: "when-due", ...options });
   for (let i = 0; i < times; i += 1) assert.equal((await client.decide("headline")).arm, "kind");
   assert.equal(world.questions.length, times);
   return { world, client };
@@ -34,7 +34,7 @@ test("the ceiling has a tolerance of 1e-9", async (t) => {
 test("a coin that says nothing costs nothing", async (t) => {
   const { world } = await shown(t, coin(0.5), { maxEpsilon: 0, cap: { epsilon: 0 } });
   assert.equal(world.store.reports.length, 1);
-  assert.equal(world.store.ledger.spent, 0);
+  assert.equal(world.store.spent, 0);
 });
 
 test("a coin that can prove an outcome needs infinite limits", async (t) => {
@@ -77,20 +77,44 @@ test("a limit that is not a number allows nothing", async (t) => {
   }
 });
 
-test("the cap is silent, and lasts for a period", async (t) => {
-  const { world, client } = await shown(t, coin(P1), {}, 12);
-  assert.equal(world.store.reports.length, 10);
-  assert.equal(world.store.ledger.start, START);
-  assert.ok(Math.abs(world.store.ledger.spent - 10) < 1e-9);
-  await world.pass(DAY - 1);
+test("the cap is silent, and its span slides", async (t) => {
+  const { world, client } = await shown(t, coin(P1), {}, 9);
+  await world.pass(HOUR);
+  for (let i = 0; i < 3; i += 1) await client.decide("headline");
+  assert.equal(world.reports.length, 9);
+  assert.equal(world.store.reports.length, 1);
+  assert.ok(Math.abs(world.store.spent - 10) < 1e-9);
+  await world.pass(DAY - HOUR - 1);
   await client.decide("headline");
-  assert.equal(world.reports.length, 10);
   assert.equal(world.store.reports.length, 0);
   await world.pass(1);
-  await client.decide("headline");
-  assert.equal(world.store.reports.length, 1);
-  assert.equal(world.store.ledger.start, START + DAY);
+  for (let i = 0; i < 12; i += 1) await client.decide("headline");
+  assert.equal(world.store.reports.length, 9, "the tenth is an hour younger");
   assert.deepEqual(world.warnings, []);
+});
+
+test("a charge is an item of its own", async (t) => {
+  const { world } = await shown(t, coin(P1), { cap: { days: 7 } });
+  const [report] = [...world.store.items.keys()].filter((name) => name.startsWith("whitelie.report."));
+  const charge = JSON.parse(world.store.getItem(report.replace("report", "charge")));
+  assert.deepEqual(charge, { at: START, epsilon: 0.9999999999999996, cap: { epsilon: 10, days: 7 } });
+});
+
+test("a shorter cap beside a longer one does not reset it", async (t) => {
+  const world = new World(t);
+  world.coin = coin(P1);
+  const strict = await world.client({ cap: { epsilon: 3, days: 30 } });
+  const usual = await world.client();
+  let kept = 0;
+  for (let day = 0; day < 30; day += 1) {
+    for (const client of [strict, strict, usual]) {
+      const before = world.store.reports.length;
+      await client.decide("headline");
+      if (client === strict) kept += world.store.reports.length - before;
+    }
+    await world.pass(DAY);
+  }
+  assert.ok(kept <= 3, `${kept} of a client that may keep 3`);
 });
 
 test("the cap is an option, in parts too", async (t) => {
@@ -135,17 +159,59 @@ test("a clock that is set back does not lock the ledger for more than a period",
   assert.equal(world.store.reports.length, 1);
 });
 
-test("a ledger that is not understood counts as full, from now", async (t) => {
-  for (const text of ["{", "7", '"x"', "[]", "{}"]) {
-    const world = new World(t);
-    world.store.setItem("whitelie.ledger", text);
-    const client = await world.client();
-    for (const [wait, kept] of [[0, 0], [DAY - 1, 0], [1, 1]]) {
-      await world.pass(wait);
-      assert.equal((await client.decide("headline")).arm, "kind");
-      assert.equal(world.store.reports.length, kept, text);
+test("a charge that is not understood counts as more than any cap, from now", async (t) => {
+  const negative = '{"at": 0, "epsilon": -1, "cap": {"epsilon": 10, "days": 1}}';
+  for (const name of ["whitelie.charge.0", "whitelie.ledger"]) {
+    for (const text of ["", "null", "{", "7", '"x"', "[]", "{}", negative, '{"start": 0, "spent": -9}']) {
+      const world = new World(t);
+      world.store.setItem(name, text);
+      const client = await world.client({ cap: { epsilon: 1e9 } });
+      for (const [wait, kept] of [[0, 0], [DAY - 1, 0], [1, 1]]) {
+        await world.pass(wait);
+        assert.equal((await client.decide("headline")).arm, "kind");
+        assert.equal(world.store.reports.length, kept, text);
+      }
     }
   }
+});
+
+test("the ledger of an earlier version counts from now, once", async (t) => {
+  const world = new World(t);
+  world.coin = coin(P1);
+  world.store.setItem("whitelie.ledger", JSON.stringify({ start: START - HOUR, spent: 8.5 }));
+  const client = await world.client();
+  for (let i = 0; i < 3; i += 1) await client.decide("headline");
+  assert.equal(world.store.reports.length, 1);
+  assert.equal(world.store.getItem("whitelie.ledger"), null);
+});
+
+test("a report of an earlier version, which has no charge, is sent", async (t) => {
+  const world = new World(t);
+  const client = await world.client();
+  await client.decide("headline");
+  for (const name of [...world.store.keys()]) {
+    if (name.startsWith("whitelie.charge.")) world.store.removeItem(name);
+  }
+  await world.pass(HOUR);
+  await world.client();
+  assert.equal(world.reports.length, 1);
+});
+
+test("tabs that charged unseen by each other send no more than the cap", async (t) => {
+  const world = new World(t);
+  world.coin = coin(P1);
+  const stores = [world.store, new world.store.constructor()];
+  for (const store of stores) {
+    const client = await world.client({ store, cap: { epsilon: 5 } });
+    for (let i = 0; i < 5; i += 1) await client.decide("headline");
+  }
+  for (const [name, text] of stores[1].items) world.store.setItem(name, text);
+  assert.equal(world.store.reports.length, 10);
+  await world.pass(HOUR);
+  await world.client();
+  assert.equal(world.reports.length, 5);
+  assert.equal(world.store.reports.length, 0);
+  assert.ok(world.store.spent <= 5, "what was not sent is not spent");
 });
 
 test("without consent the arm is shown, and nothing is stored", async (t) => {

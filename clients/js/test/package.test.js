@@ -10,9 +10,9 @@ const source = read("whitelie.js");
 const types = read("whitelie.d.ts");
 const about = JSON.parse(read("package.json"));
 
-test("the module is smaller than 4 kB (4,000 bytes), gzipped as it is", () => {
+test("the module is at most 6 kB (6,000 bytes), gzipped as it is", () => {
   const size = gzipSync(source, { level: 9 }).length;
-  assert.ok(size < 4000, `${size} bytes`);
+  assert.ok(size <= 6000, `${size} bytes`);
 });
 
 test("secrets come from the platform's generator only", () => {

@@ -3,11 +3,12 @@ import { test } from "node:test";
 
 import { World, SERVER, SECOND, HOUR, DAY, answer, drawing, never } from "../testing/world.js";
 
+const open = (world, options) => world.client({ sending: "when-due", ...options });
 const bodies = (world) => world.reports.map(({ body }) => body);
 
 async function decided(t, { bits = [0, 1], part = 0.5, ...options } = {}) {
   const world = new World(t);
-  const client = await world.client({ words: drawing(...bits, part), ...options });
+  const client = await open(world, { words: drawing(...bits, part), ...options });
   const choice = await client.decide("headline");
   return { world, client, choice };
 }
@@ -91,7 +92,7 @@ test("reward(experiment) is for the latest decision of the experiment, also afte
   await world.pass(SECOND);
   await client.decide("button");
   world.close();
-  const visit = await world.client();
+  const visit = await open(world);
   visit.reward("headline");
   visit.reward("unknown");
   const bits = Object.fromEntries(world.store.reports.map(({ token, bit }) => [token, bit]));
@@ -117,7 +118,7 @@ test("reward(experiment) is not for an earlier decision when the latest one is n
 
 test("reward(experiment) is for this service", async (t) => {
   const { world } = await decided(t);
-  const other = await world.client({ server: "https://other.example" });
+  const other = await open(world, { server: "https://other.example" });
   other.reward("headline");
   assert.equal(world.store.reports[0].bit, 0);
 });
@@ -128,7 +129,7 @@ test("what fell due while the page was closed is sent at the next visit", async 
   world.close();
   await world.pass(DAY);
   assert.equal(world.reports.length, 0);
-  await world.client();
+  await open(world);
   assert.deepEqual(bodies(world), [{ token: "token 1", bit: 1 }]);
 });
 
@@ -136,7 +137,7 @@ test("what is not yet due waits after a reload", async (t) => {
   const { world } = await decided(t);
   world.close();
   await world.pass(30 * SECOND);
-  await world.client();
+  await open(world);
   await world.pass(59 * SECOND);
   assert.equal(world.reports.length, 0);
   await world.pass(SECOND);
@@ -183,7 +184,7 @@ test("a wait of months does not overflow the timer", async (t) => {
   world.coin = { p00: 0.5, p11: 0.5, window: 30 * 86_400, spread: 30 * 86_400 };
   const expires_in = 90 * 86_400;
   world.onDecide = () => answer({ decisions: [{ ...world.decision(), expires_in }] });
-  const client = await world.client({ words: drawing(0, 1, 0.5) });
+  const client = await open(world, { words: drawing(0, 1, 0.5) });
   await client.decide("headline");
   await world.pass(45 * DAY - 1);
   assert.equal(world.reports.length, 0);
@@ -262,7 +263,7 @@ test("an expired report is removed unsent", async (t) => {
   const { world } = await decided(t);
   world.close();
   await world.pass(7 * DAY + 1);
-  await world.client();
+  await open(world);
   assert.equal(world.reports.length, 0);
   assert.equal(world.store.reports.length, 0);
 });
@@ -282,7 +283,7 @@ test("after a crash between sending and removing, the same bit is sent again", a
   await world.pass(90 * SECOND);
   world.close(); // the service has counted it, the page has not heard so
   world.onReport = () => answer({ items: [{ status: "duplicate" }] });
-  const visit = await world.client();
+  const visit = await open(world);
   visit.reward("headline");
   // The crashed page's queue was in its process.
   assert.deepEqual(bodies(world), Array(2).fill({ token: "token 1", bit: 1 }));
@@ -298,7 +299,7 @@ test("once a bit has left, the other one is gone, even for a clock that is set b
   client.reward("headline");
   world.close();
   await world.pass(DAY);
-  await world.client();
+  await open(world);
   assert.deepEqual(bodies(world).map(({ bit }) => bit), [0, 0]);
 });
 
@@ -309,7 +310,7 @@ test("a clock that is set back does not hold a report for ever", async (t) => {
     world.setClock(-DAY);
     if (reload) {
       world.close();
-      await world.client();
+      await open(world);
     }
     choice.reward(1);
     await world.pass(200 * SECOND);
@@ -334,7 +335,7 @@ test("a clock that is set forward sends early, whatever the outcome", async (t) 
     choice.reward(outcome);
     world.close();
     world.setClock(DAY);
-    await world.client();
+    await open(world);
     assert.deepEqual(bodies(world), [{ token: "token 1", bit: outcome }]);
   }
 });
@@ -342,11 +343,11 @@ test("a clock that is set forward sends early, whatever the outcome", async (t) 
 test("a clock that was a day ahead when the decision was made", async (t) => {
   const world = new World(t);
   world.time += DAY;
-  const client = await world.client({ words: drawing(0, 1, 0.5) });
+  const client = await open(world, { words: drawing(0, 1, 0.5) });
   await client.decide("headline");
   world.close();
   world.setClock(-DAY);
-  await world.client();
+  await open(world);
   await world.pass(89 * SECOND);
   assert.equal(world.reports.length, 0);
   await world.pass(SECOND);
@@ -366,9 +367,9 @@ test("immediate sends when the outcome is known, and warns", async (t) => {
   assert.match(world.warnings[0], /reveals its outcome/);
 });
 
-test("immediate sends an outcome of 0 at the end of the window", async (t) => {
+test("immediate sends an outcome of 0 a second after the window", async (t) => {
   const { world } = await decided(t, { immediate: true });
-  await world.pass(60 * SECOND - 1);
+  await world.pass(61 * SECOND - 1);
   assert.equal(world.reports.length, 0);
   await world.pass(1);
   assert.deepEqual(bodies(world), [{ token: "token 1", bit: 0 }]);
@@ -391,6 +392,6 @@ test("a report goes to the service that decided", async (t) => {
   const { world } = await decided(t);
   world.close();
   await world.pass(HOUR);
-  await world.client({ server: "https://other.example" });
+  await open(world, { server: "https://other.example" });
   assert.equal(world.reports[0].url, `${SERVER}/v1/feedback`);
 });

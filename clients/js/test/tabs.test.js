@@ -13,7 +13,7 @@ async function openTabs(t, { locks, sameProcess = false }) {
   const world = new World(t);
   world.onReport = slowly;
   const shared = sameProcess ? await world.tab() : undefined;
-  const open = () => world.client({ tab: shared, words: drawing(0, 1, 0.5) });
+  const open = () => world.client({ tab: shared, sending: "when-due", words: drawing(0, 1, 0.5) });
   const first = await open();
   for (let i = 0; i < 3; i += 1) await first.decide("headline");
   const second = await open();

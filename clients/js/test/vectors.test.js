@@ -2,12 +2,13 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { charge, delay, epsilon, flip, thresholds } from "../whitelie.js";
+import { MemoryStore } from "../testing/world.js";
+import { charge, delay, epsilon, flip, isWithinCap, thresholds } from "../whitelie.js";
 
 const vectors = JSON.parse(readFileSync(new URL("../../conformance.json", import.meta.url), "utf8"));
 
 test("there are vectors of every kind", () => {
-  for (const kind of ["channels", "bits", "times", "ledgers"]) assert.ok(vectors[kind].length > 5, kind);
+  for (const kind of ["channels", "bits", "times", "ledgers", "sendings"]) assert.ok(vectors[kind].length > 5, kind);
 });
 
 test("channels", () => {
@@ -35,32 +36,48 @@ test("times", () => {
   assert.equal(delay(0, 2_592_000, 2 ** 32 - 1), 2_592_000_000 - 1);
 });
 
+const filled = (items) => {
+  const store = new MemoryStore();
+  for (const [name, text] of Object.entries(items)) store.setItem(name, text);
+  return store;
+};
+
 test("ledgers", () => {
-  for (const { cap, charges } of vectors.ledgers) {
-    let ledger = null;
-    for (const { at, epsilon: cost, kept, spent } of charges) {
-      const after = charge(ledger, cap, at, cost);
-      ledger = JSON.parse(JSON.stringify(after.ledger));
-      assert.equal(after.kept, kept, JSON.stringify({ cap, at, cost }));
-      assert.equal(ledger.spent, spent);
+  for (const { stored, charges, after } of vectors.ledgers) {
+    const store = filled(stored);
+    for (const { id, now, cap, epsilon: cost, kept } of charges) {
+      assert.equal(charge(store, id, cap, now, cost), kept, JSON.stringify({ stored, id }));
     }
+    const found = [...store.items].map(([name, text]) => [name, JSON.parse(text)]);
+    assert.deepEqual(Object.fromEntries(found), after, JSON.stringify(stored));
   }
 });
 
-test("the cap bounds what is spent in a period, whatever the charges", () => {
+test("sendings", () => {
+  const cap = { epsilon: 10, days: 1 };
+  for (const { stored, id, now, sent } of vectors.sendings) {
+    const store = filled(stored);
+    assert.equal(isWithinCap(store, id, cap, now), sent, JSON.stringify({ stored, id }));
+    assert.deepEqual(Object.fromEntries(store.items), stored, "nothing is written");
+  }
+});
+
+test("the cap bounds what is spent in any span, whatever the charges", () => {
   const cap = { epsilon: 3, days: 1 };
-  let ledger = null;
+  const store = new MemoryStore();
   for (let step = 0; step < 1000; step += 1) {
-    ledger = charge(ledger, cap, step * 1e6, (step % 7) / 3).ledger;
-    assert.ok(ledger.spent <= cap.epsilon * (1 + 1e-9));
+    const at = step * 1e6;
+    charge(store, `${step}`, cap, at, (step % 7) / 3);
+    const within = store.charges.filter((one) => one.at > at - 86_400_000);
+    const spent = within.reduce((sum, one) => sum + one.epsilon, 0);
+    assert.ok(spent <= cap.epsilon * (1 + 1e-9));
   }
 });
 
 test("an infinite sum is not forgotten in JSON", () => {
-  const free = { epsilon: Infinity, days: 1 };
-  const { kept, ledger } = charge(null, free, 0, Infinity);
-  assert.ok(kept);
-  const stored = JSON.parse(JSON.stringify(ledger));
-  assert.ok(charge(stored, free, 1, 1).kept);
-  assert.ok(!charge(stored, { epsilon: 10, days: 1 }, 1, 1).kept);
+  const free = { epsilon: Number.MAX_VALUE, days: 1 };
+  const store = new MemoryStore();
+  assert.ok(charge(store, "a", free, 0, Infinity));
+  assert.ok(charge(store, "b", free, 1, 1));
+  assert.ok(!charge(store, "c", { epsilon: 1e300, days: 1 }, 1, 1));
 });

@@ -1,7 +1,8 @@
 // Visitors of a real service: node visits.js '{"server", "key", "experiment", "window", "spread",
-// "visits", "sabotage"}'
+// "visits", "sending", "leaving", "sabotage"}'
 //
-// Every visitor has a device and a time of their own. Prints what left the devices, when, and who
+// Every visitor has a device and a time of their own; `leaving` are the shares that close the page
+// before its report is due, of those who do not click and of those who do. Prints what left the devices, when, and who
 // clicked: { requests: [{ at, path, body, issued }], visits: [{ token, clicked }] }; `issued` is the
 // token in the answer, and times are milliseconds.
 
@@ -50,7 +51,7 @@ class OnlyClicks extends MemoryStore {
 const SABOTAGE = {
   "reports only clicks": () => ({ store: new OnlyClicks() }),
   "reports at the click": () => ({ immediate: true }),
-  "reports clicks later": () => ({ late: 0.5 }),
+  "reports clicks later": () => ({ late: 0.5, sending: "when-due" }),
   "does not flip": () => ({
     words: (count) => [LARGEST, 0n, ...crypto.getRandomValues(new BigUint64Array(count - 2))],
   }),
@@ -66,9 +67,9 @@ class Visitor {
     const { late = 0, store = new MemoryStore(), words, ...options } = SABOTAGE[orders.sabotage]?.() ?? {};
     const { fetch, setTimeout, clearTimeout } = this;
     const testing = { fetch, setTimeout, clearTimeout, now: () => this.time, ...(words && { words }) };
-    const { server, key } = orders;
+    const { server, key, sending } = orders;
     this.late = late;
-    this.open = () => new Whitelie({ server, key, store, testing, ...options });
+    this.open = () => new Whitelie({ server, key, sending, store, testing, ...options });
   }
 
   fetch = (url, options) => {
@@ -119,7 +120,7 @@ class Visitor {
   async visit() {
     const start = this.time;
     const between = (from, to) => start + Math.floor(SECOND * (from + Math.random() * (to - from)));
-    const { experiment, window, spread } = orders;
+    const { experiment, window, spread, leaving } = orders;
     let client = this.open();
     const asked = client.decide(experiment);
     await this.quiet();
@@ -127,23 +128,24 @@ class Visitor {
     const plan = [];
 
     // Half click in time, some twice. Of the others some click too late, which does not count.
-    if (Math.random() < 0.5) {
-      const at = between(0, window);
-      plan.push([at, () => choice.reward((this.clicked = 1))]);
-      if (Math.random() < 0.2) plan.push([at, () => client.reward(experiment)]);
+    const willClick = Math.random() < 0.5;
+    const clickAt = between(0, window);
+    if (willClick) {
+      plan.push([clickAt, () => choice.reward((this.clicked = 1))]);
+      if (Math.random() < 0.2) plan.push([clickAt, () => client.reward(experiment)]);
     } else if (Math.random() < 0.2) {
       plan.push([between(window, window + spread) + 1, () => choice.reward(1)]);
     }
 
-    // Some reload, some leave after the window; of these some never come back.
-    const whim = Math.random();
+    // Some close the page, which may be because of the click; of the others some reload it. Most come
+    // back, whatever they have done.
     const reload = () => {
       this.timers.clear();
       client = this.open();
     };
-    if (whim < 0.4) plan.push([between(0, window + spread), reload]);
-    else if (whim < 0.6) plan.push([between(window, window + spread), () => this.timers.clear()]);
-    if (whim < 0.5) plan.push([between(window + spread, 86_400), reload]);
+    if (Math.random() < leaving[Number(willClick)]) plan.push([clickAt + 1, () => this.timers.clear()]);
+    else if (Math.random() < 0.4) plan.push([between(0, window + spread), reload]);
+    if (Math.random() < 0.95) plan.push([between(window + spread + 1, 86_400), reload]);
 
     for (const [at, act] of plan.sort(([a], [b]) => a - b)) {
       await this.until(at);

@@ -30,8 +30,11 @@ export class MemoryStore {
   get reports() {
     return this.read("whitelie.report.");
   }
-  get ledger() {
-    return this.read("whitelie.ledger")[0];
+  get charges() {
+    return this.read("whitelie.charge.");
+  }
+  get spent() {
+    return this.charges.reduce((sum, { epsilon }) => sum + (epsilon ?? Infinity), 0);
   }
 }
 

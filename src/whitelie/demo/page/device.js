@@ -5,15 +5,24 @@ import { short } from "/dashboard/numbers.js"
 import { Whitelie } from "./whitelie.js"
 
 const REPORT = "whitelie.report."
+const CHARGE = "whitelie.charge."
 const CAP = 10
+const DAY = 86_400_000
 const byId = (id) => document.getElementById(id)
+const leavesAt = ({ due, until }) => Math.max(due, until + 1000)
 const seconds = (milliseconds) => `${(Math.max(milliseconds, 0) / 1000).toFixed(1)} s`
 
 /** Show the shop, and this visit as the client has stored it. */
 export function startDevice(settings) {
   const { experiment, key, window: window_, spread } = settings
   const sent = recordRequests()
-  const client = new Whitelie({ server: location.origin, key, minSpread: spread, cap: { epsilon: CAP, days: 1 } })
+  const client = new Whitelie({
+    server: location.origin,
+    key,
+    minSpread: spread,
+    cap: { epsilon: CAP, days: 1 },
+    sending: "when-due", // a click does not leave this page, and whoever watches sees the report leave
+  })
   let visit = null
   let isRevealed = false
 
@@ -69,7 +78,7 @@ export function startDevice(settings) {
     const share = (moment) => `${(100 * Math.min(Math.max(moment - start, 0), whole)) / whole}%`
     byId("passed").style.width = share(now)
     byId("due-mark").hidden = !report
-    if (report) byId("due-mark").style.left = share(report.due)
+    if (report) byId("due-mark").style.left = share(leavesAt(report))
     say(byId("spent"), ledgerWords())
     const inTime = visit.clicked !== null && report && visit.clicked <= report.until
     say(byId("clicked"), clickWords(visit, inTime))
@@ -108,8 +117,8 @@ function clickWords({ clicked, start, report }, inTime) {
 
 function reportWords({ arm, report, mine, inTime, now }) {
   if (arm === null) return "none: the service gave no answer."
-  if (!report) return "none: this device has spent its limit of today."
-  if (!mine) return `leaves in ${seconds(report.due - now)}, click or no click.`
+  if (!report) return "none: this device has spent its limit of 24 hours."
+  if (!mine) return `leaves in ${seconds(leavesAt(report) - now)}, click or no click.`
   if (mine.status === null) return "is on its way."
   const bit = JSON.parse(mine.body).bit
   const isLie = bit !== Number(inTime)
@@ -117,8 +126,10 @@ function reportWords({ arm, report, mine, inTime, now }) {
 }
 
 function ledgerWords() {
-  const ledger = stored("whitelie.ledger")
-  return ledger ? `ε = ${short(ledger.spent)} of ${CAP} spent today` : ""
+  const names = Object.keys(localStorage).filter((name) => name.startsWith(CHARGE))
+  const charges = names.map(stored).filter((charge) => charge?.at > Date.now() - DAY)
+  const spent = charges.reduce((sum, { epsilon }) => sum + (epsilon ?? Infinity), 0)
+  return charges.length > 0 ? `ε = ${short(spent)} of ${CAP} spent in 24 hours` : ""
 }
 
 function storedNames() {
