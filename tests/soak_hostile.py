@@ -69,13 +69,15 @@ class Hostile:
     async def _repeat(self, name: str, kind: Kind, address: str) -> None:
         await asyncio.sleep(random.random() * min(kind.pause + 1, 2))
         while not self._job.is_over:
+            outcome = "held"  # if time is up first
             try:
                 outcome = await kind.attack(self, address)
             except ConnectionRefusedError:
                 outcome = "not connected"
             except (OSError, TimeoutError, asyncio.IncompleteReadError):
                 outcome = "cut"
-            self._heard.count(name, outcome)
+            finally:
+                self._heard.count(name, outcome)
             await asyncio.sleep(max(random.uniform(0.5, 1.5) * kind.pause, 0.05))
 
     # Bytes
@@ -89,7 +91,7 @@ class Hostile:
                 HOST, self._job.port, local_addr=(address, 0)
             )
         try:
-            writer.write(first)
+            _send(writer, first)
             for _ in range(int(hold / pause)):
                 try:
                     async with asyncio.timeout(pause):
@@ -99,7 +101,7 @@ class Hostile:
                     if self._job.is_over:
                         break
                     if piece and not writer.transport.get_write_buffer_size():
-                        writer.write(piece)
+                        _send(writer, piece)
             return "held"
         finally:
             writer.transport.abort()
@@ -166,7 +168,7 @@ class Hostile:
         try:
             if random.random() < 0.5:
                 body = {"token": "a" * LENGTH, "bit": 1}
-                writer.write(message("POST", "/v1/feedback", body)[: random.randint(1, 150)])
+                _send(writer, message("POST", "/v1/feedback", body)[: random.randint(1, 150)])
                 await writer.drain()
             if random.random() < 0.5:
                 known: socket.socket = writer.get_extra_info("socket")
@@ -320,6 +322,13 @@ KINDS = {
     "harvest in bursts": Kind(Hostile.harvest_in_bursts, 2, 2),
 }
 """All attacks."""
+
+
+def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write; uvloop refuses a connection that was lost just now with a RuntimeError."""
+    if writer.transport.is_closing():
+        raise ConnectionResetError
+    writer.write(data)
 
 
 def _post(header: str) -> bytes:

@@ -4,9 +4,11 @@ On SQLite the server is killed, on PostgreSQL by turns a worker and the database
 younger is killed, so that the memory of the other is seen from the beginning to the end.
 """
 
+import json
 import random
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from postgres import Postgres
 from process import ADMIN_KEY, HOST, PATIENCE, Server, run, until
 from soak_hostile import KINDS
 from soak_record import Life, Outage, Record, merged, miscounted, summary
-from soak_traffic import FAREWELL, Job, heard_by, spawn
+from soak_traffic import Job, heard_by, spawn
 from whitelie.service import keys
 from whitelie.service.store import Key, Store
 from whitelie.service.store.postgresql import PostgresStore
@@ -62,7 +64,7 @@ class Site:
     server: Server = field(init=False)
     killed: int = 0
     lives: dict[Any, Life] = field(default_factory=dict)
-    ended: list[str] = field(default_factory=list)
+    noticed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.server = self.start()
@@ -91,7 +93,7 @@ class Site:
     def watch(self) -> None:
         """Write down how much memory processes have, and which have ended."""
         if self.server.process.poll() is not None:
-            self.ended.append(f"the server has ended with code {self.server.process.returncode}")
+            self.noticed.append(f"the server has ended with code {self.server.process.returncode}")
             self.server = self.start()
         if self.database is not None and self.database.process is not None:
             assert self.database.process.poll() is None, "PostgreSQL has ended"
@@ -99,6 +101,13 @@ class Site:
         self._weigh(psutil.Process(self.server.process.pid), "supervisor" if workers else "server")
         for worker in workers:
             self._weigh(worker, "worker")
+
+    def sample(self) -> None:
+        """Write down what no store may say at any time."""
+        with closing(self.store()) as store:
+            for arm, counts in store.totals(1).items():
+                if not counts.ones <= counts.answered <= counts.issued:
+                    self.noticed.append(f"arm {arm} has {counts}")
 
     def _weigh(self, process: Any, role: str) -> None:
         with suppress(psutil.NoSuchProcess):
@@ -110,10 +119,10 @@ class Site:
         """Write down what the log says and should not."""
         ended = self.said.count('"event":"worker_ended"') - self.killed
         if ended:
-            self.ended.append(f"{ended} workers have ended by themselves")
-        errors = self.said.count('"level":"error"')
-        if errors:
-            self.ended.append(f"the log has {errors} errors")
+            self.noticed.append(f"{ended} workers have ended by themselves")
+        lines = (json.loads(line) for line in self.said.splitlines() if '"level":"error"' in line)
+        errors = Counter((line["event"], line.get("error"), *line.get("at", ())) for line in lines)
+        self.noticed += [f"the log has {error} {times} times" for error, times in errors.items()]
 
 
 # Kills ------------------------------------------------------------------------------------------
@@ -233,8 +242,9 @@ def soak(site: Site, plan: Plan, folder: Path) -> tuple[dict[str, Any], Record, 
             site.kills[kind](site)
             site.await_ready()
             outages.append(Outage(kind, since, time.monotonic()))
+            site.sample()
         for process in processes:
-            assert process.wait(10 * FAREWELL) == 0, "the traffic has failed"
+            assert process.wait(PATIENCE) == 0, "the traffic has failed"
     heard = [heard_by(each) for each in jobs]
     site.watch()
     record = Record(
@@ -243,13 +253,13 @@ def soak(site: Site, plan: Plan, folder: Path) -> tuple[dict[str, Any], Record, 
         kinds=kinds,
         outages=outages,
         lives=list(site.lives.values()),
-        ended=site.ended,
+        noticed=site.noticed,
     )
     ledger = merged([each.ledger for each in heard])
     run(ledger.settle(site.server.port))
     code = site.server.stop()
     if code:
-        site.ended.append(f"the server has ended with code {code}")
+        site.noticed.append(f"the server has ended with code {code}")
     site.check_log()
     wrong = miscounted(ledger, site.store)
     figures = {"seconds": plan.seconds, **summary(record), "counted_once": len(ledger.accepted)}

@@ -22,8 +22,11 @@ from whitelie.service import wire
 TIMEOUT = 1.0
 """Seconds that a visitor waits for an answer, as the clients do."""
 
-FAREWELL = 5.0
+FAREWELL = TIMEOUT
 """Seconds that visitors have to finish when time is up."""
+
+PATIENCE = 60.0
+"""Seconds after its time in which a process must have written what it has heard."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -95,6 +98,8 @@ class Caller(Visitor):
         since, self.since = self.since or time.monotonic(), 0.0
         status, outcome = NO_ANSWER, "cut"
         try:
+            if self.is_gone:
+                raise ConnectionResetError
             async with asyncio.timeout(TIMEOUT):
                 answer = await super().ask(request)
             status, outcome = answer.status, str(answer.status)
@@ -144,7 +149,7 @@ async def do(job: Job) -> Heard:
 def main() -> None:
     """Do the job that the command line gives, and write down what was heard."""
     job = msgspec.json.decode(sys.argv[1], type=Job)
-    heard = run(do(job), patience=job.end - time.monotonic() + 10 * FAREWELL)
+    heard = run(do(job), patience=job.end - time.monotonic() + PATIENCE)
     Path(job.file).write_bytes(msgspec.msgpack.encode(heard))
 
 
