@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 from process import message
+from soak_caller import Caller, Job
 from soak_record import NO_ANSWER, Heard, Request
-from soak_traffic import Caller, Job
 from whitelie.service.pages import plotly_path
 
 PEOPLE = 250

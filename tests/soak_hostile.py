@@ -14,8 +14,8 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from process import HOST, Answer, Refused, message
+from soak_caller import Caller, Job
 from soak_record import Heard
-from soak_traffic import Caller, Job
 from whitelie.service.pages import plotly_path
 from whitelie.service.token import LENGTH
 
@@ -67,7 +67,7 @@ class Hostile:
                 yield self._repeat(name, kind, shared)
 
     async def _repeat(self, name: str, kind: Kind, address: str) -> None:
-        await asyncio.sleep(random.random() * min(kind.pause + 1, 2))
+        await asyncio.sleep(random.random() * min(kind.pause, 1))
         while not self._job.is_over:
             outcome = "held"  # if time is up first
             try:

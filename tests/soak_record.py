@@ -101,13 +101,15 @@ class Record:
     """A soak: the first process heard is that of honest visitors, the others' are hostile.
 
     `planned` are the honest requests that should have been sent, and `kinds` the traffic and the
-    restarts that should have been seen. `noticed` is what was wrong on the way: processes that
-    ended without being killed, errors in the log, counts that cannot be.
+    restarts that should have been seen. `settled` are the reports that count once all in doubt were
+    sent again. `noticed` is what was wrong on the way: processes that ended without being killed,
+    errors in the log, counts that cannot be.
     """
 
     heard: list[Heard]
     planned: int
     kinds: Sequence[str]
+    settled: int = 0
     outages: list[Outage] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     noticed: list[str] = field(default_factory=list)
@@ -174,15 +176,19 @@ def grown(record: Record) -> list[str]:
     return found
 
 
-def thin(record: Record) -> list[str]:
-    """Whether less happened than a soak is made of."""
+def missing(record: Record) -> list[str]:
+    """What a soak is made of and this one did not see."""
     seen = {kind for heard in record.heard for kind in heard.outcomes}
     seen |= {outage.kind for outage in record.outages}
-    found = [f"there was no {kind}" for kind in record.kinds if kind not in seen]
+    return [f"there was no {kind}" for kind in record.kinds if kind not in seen]
+
+
+def thin(record: Record) -> list[str]:
+    """Whether so few were sent that it says little."""
     sent = len(record.heard[0].requests)
-    if sent < record.planned / 2:
-        found.append(f"{sent} honest requests were sent, {record.planned} were planned")
-    return found
+    if sent >= record.planned / 2:
+        return []
+    return [f"{sent} honest requests were sent, {record.planned} were planned"]
 
 
 def noticed(record: Record) -> list[str]:
@@ -190,14 +196,14 @@ def noticed(record: Record) -> list[str]:
     return record.noticed
 
 
-ANYWHERE = failed, refused, thin, noticed
+ANYWHERE = failed, refused, missing, noticed
 """The checks that hold however slow the machine is and however short the soak."""
 
-ALL = *ANYWHERE, slow, grown
+ALL = *ANYWHERE, slow, grown, thin
 
 
 def findings(record: Record, checks: Sequence[Callable[[Record], list[str]]] = ALL) -> list[str]:
-    """All that is wrong with a record; what is stored is compared by `miscounted`."""
+    """All that is wrong with a record."""
     return [fault for check in checks for fault in check(record)]
 
 
@@ -254,6 +260,7 @@ def summary(record: Record) -> dict[str, Any]:
             name: sum(len(getattr(heard.ledger, name)) for heard in record.heard)
             for name in ("issued", "accepted", "unknown", "refused")
         },
+        "settled": record.settled,
         "restarts": [[kind, round(end - start, 2)] for kind, start, end in record.outages],
         "memory_mib": [
             [life.role, _mebibytes(life.level), _mebibytes(life.peak)]

@@ -9,8 +9,8 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -20,9 +20,10 @@ import psutil  # type: ignore[import-untyped]
 
 from postgres import Postgres
 from process import ADMIN_KEY, HOST, PATIENCE, Server, run, until
+from soak_caller import Job
 from soak_hostile import KINDS
-from soak_record import Life, Outage, Record, merged, miscounted, summary
-from soak_traffic import Job, heard_by, spawn
+from soak_record import Life, Outage, Record, merged, miscounted
+from soak_traffic import Maker, heard_by
 from whitelie.service import keys
 from whitelie.service.store import Key, Store
 from whitelie.service.store.postgresql import PostgresStore
@@ -202,68 +203,68 @@ def _free_port() -> int:
 # A run ------------------------------------------------------------------------------------------
 
 
-def soak(site: Site, plan: Plan, folder: Path) -> tuple[dict[str, Any], Record, list[str]]:
-    """Run a soak; return its figures, what was recorded, and what is miscounted at its end."""
+def soak(site: Site, plan: Plan, folder: Path) -> Record:
+    """Run a soak and stop the server; what is stored at the end has been compared."""
     with closing(site.store()) as store:
         page_key = keys.create(store, Key("page", "publishable", b"", (), 100_000))
     experiment = site.server.create()
-    site.await_ready()
-    start = time.monotonic()
-
-    def job(side: str, after: float) -> Job:
-        return Job(
-            side=side,
-            port=site.server.port,
-            experiment=experiment,
-            admin_key=ADMIN_KEY,
-            page_key=page_key,
-            start=start + after,
-            end=start + plan.seconds,
-            per_second=plan.per_second,
-            flood=plan.flood,
-            file=str(folder / side),
-        )
-
-    jobs = [job("honest", 0.0), job("hostile", plan.calm)]
-    kinds = ["visitor", *KINDS]
-    outages = [Outage("start", start, start)]
-    with ExitStack() as stack:
-        processes = [stack.enter_context(spawn(each)) for each in jobs]
-        for process in processes:
-            stack.callback(process.kill)
-        due = _due(start, plan)
-        for kind in cycle(site.kills):
-            at = next(due, None)
-            _watch_until(site, at or start + plan.seconds)
-            if at is None:
-                break
-            kinds.append(kind)
-            since = time.monotonic()
-            site.kills[kind](site)
-            site.await_ready()
-            outages.append(Outage(kind, since, time.monotonic()))
-            site.sample()
-        for process in processes:
-            assert process.wait(PATIENCE) == 0, "the traffic has failed"
+    with Maker() as honest, Maker() as hostile:
+        makers = {"honest": honest, "hostile": hostile}
+        for maker in makers.values():
+            maker.await_ready()
+        site.await_ready()
+        start = time.monotonic()
+        end = start + plan.seconds
+        jobs = [
+            Job(
+                side=side,
+                port=site.server.port,
+                experiment=experiment,
+                admin_key=ADMIN_KEY,
+                page_key=page_key,
+                start=start if side == "honest" else start + plan.calm,
+                end=end,
+                per_second=plan.per_second,
+                flood=plan.flood,
+                file=str(folder / side),
+            )
+            for side in makers
+        ]
+        for job in jobs:
+            makers[job.side].begin(job)
+        kills = list(zip(_due(start, plan), cycle(site.kills), strict=False))
+        outages = [Outage("start", start, start), *_restarts(site, kills)]
+        _watch_until(site, end)
+        for maker in makers.values():
+            assert maker.process.wait(PATIENCE) == 0, "the traffic has failed"
     heard = [heard_by(each) for each in jobs]
-    site.watch()
-    record = Record(
-        heard,
-        planned=int(2 * plan.seconds * plan.per_second),
-        kinds=kinds,
-        outages=outages,
-        lives=list(site.lives.values()),
-        noticed=site.noticed,
-    )
     ledger = merged([each.ledger for each in heard])
     run(ledger.settle(site.server.port))
+    site.watch()
     code = site.server.stop()
     if code:
         site.noticed.append(f"the server has ended with code {code}")
     site.check_log()
-    wrong = miscounted(ledger, site.store)
-    figures = {"seconds": plan.seconds, **summary(record), "counted_once": len(ledger.accepted)}
-    return figures, record, wrong
+    return Record(
+        heard,
+        planned=int(2 * plan.seconds * plan.per_second),
+        kinds=["visitor", *KINDS, *(kind for _, kind in kills)],
+        settled=len(ledger.accepted),
+        outages=outages,
+        lives=list(site.lives.values()),
+        noticed=site.noticed + miscounted(ledger, site.store),
+    )
+
+
+def _restarts(site: Site, kills: Iterable[tuple[float, str]]) -> Iterator[Outage]:
+    """Kill one after the other, each at its time, and yield when all was well again."""
+    for at, kind in kills:
+        _watch_until(site, at)
+        since = time.monotonic()
+        site.kills[kind](site)
+        site.await_ready()
+        yield Outage(kind, since, time.monotonic())
+        site.sample()
 
 
 def _due(start: float, plan: Plan) -> Iterator[float]:

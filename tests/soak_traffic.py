@@ -1,26 +1,23 @@
-"""Traffic of a soak from a process of its own, until a given time: `python soak_traffic.py JOB`.
+"""Traffic of a soak from a process of its own: `python soak_traffic.py`.
 
-Every visitor calls from a loopback address of their own choice, so that limits per address see
-many people. A process writes what it was told to a file when it ends.
+It says when it is ready, reads a job, and writes what it was told to a file when the job's time is
+up.
 """
 
 import asyncio
-import random
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from process import HOST, Answer, Visitor, run
-from soak_record import NO_ANSWER, Heard, Request, retry_after
-from whitelie.service import wire
-
-TIMEOUT = 1.0
-"""Seconds that a visitor waits for an answer, as the clients do."""
+from process import run
+from soak_caller import TIMEOUT, Job
+from soak_honest import Honest
+from soak_hostile import Hostile
+from soak_record import Heard
 
 FAREWELL = TIMEOUT
 """Seconds that visitors have to finish when time is up."""
@@ -28,97 +25,36 @@ FAREWELL = TIMEOUT
 PATIENCE = 60.0
 """Seconds after its time in which a process must have written what it has heard."""
 
-
-class Job(msgspec.Struct, frozen=True):
-    """What to do: `side` is honest or hostile, `per_second` how many honest visitors come."""
-
-    side: str
-    port: int
-    experiment: str
-    admin_key: str
-    page_key: str
-    start: float
-    end: float
-    per_second: float
-    flood: int
-    """Bytes of a flood of headers."""
-    file: str
-
-    @property
-    def is_over(self) -> bool:
-        """Whether time is up."""
-        return time.monotonic() >= self.end
+READY = b"ready\n"
 
 
-class Caller(Visitor):
-    """A visitor who calls from an address, with a key, and is heard."""
+class Maker:
+    """A process that makes traffic; it ends by itself when the time of its job is up."""
 
-    heard: Heard
-    kind: str
-    headers: Mapping[str, str]
-    since: float
-    wait: int = 0
-    """Seconds to wait that the last answer asked for, if it did."""
+    def __init__(self) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe)
 
-    @classmethod
-    async def from_address(
-        cls, address: str, job: Job, heard: Heard, kind: str, key: str | None = None
-    ) -> Self:
-        """Connect; a key is the page's unless another is given."""
-        since = time.monotonic()
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                connecting = loop.create_connection(cls, HOST, job.port, local_addr=(address, 0))
-                _, caller = await connecting
-        except (OSError, TimeoutError):
-            heard.count(kind, "not connected")
-            heard.requests.append(Request(since, time.monotonic() - since, NO_ANSWER))
-            raise ConnectionRefusedError from None
-        caller.heard, caller.kind, caller.since = heard, kind, since
-        caller.headers = {"Authorization": f"Bearer {key or job.page_key}"}
-        return caller
+    def await_ready(self) -> None:
+        """Wait until it has loaded what it needs."""
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == READY
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether either side has closed the connection."""
-        return self._is_lost or self._transport.is_closing()
+    def begin(self, job: Job) -> None:
+        """Give it a job."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(msgspec.json.encode(job))
+        self.process.stdin.close()
 
-    async def decide(
-        self, experiment: str, count: int = 1, headers: Mapping[str, str] | None = None
-    ) -> list[wire.Decision]:
-        """Return decisions, with this caller's key."""
-        return await super().decide(experiment, count, headers or self.headers)
+    def __enter__(self) -> Self:
+        return self
 
-    async def ask(self, request: bytes) -> Answer:
-        """Send a request, wait for its answer as long as a client does, and write down how long.
-
-        The first request has waited for its connection too.
-        """
-        since, self.since = self.since or time.monotonic(), 0.0
-        status, outcome = NO_ANSWER, "cut"
-        try:
-            if self.is_gone:
-                raise ConnectionResetError
-            async with asyncio.timeout(TIMEOUT):
-                answer = await super().ask(request)
-            status, outcome = answer.status, str(answer.status)
-            self.wait = retry_after(answer)
-            self.heard.note_error(self.kind, answer)
-            return answer
-        except TimeoutError:
-            outcome = "late"
-            self.close()
-            raise ConnectionAbortedError from None
-        finally:
-            self.heard.requests.append(Request(since, time.monotonic() - since, status))
-            self.heard.count(self.kind, outcome)
-
-
-def spawn(job: Job) -> "subprocess.Popen[bytes]":
-    """Start a process that does a job; it ends by itself when time is up."""
-    command = [sys.executable, __file__, msgspec.json.encode(job).decode()]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
 
 
 def heard_by(job: Job) -> Heard:
@@ -128,11 +64,7 @@ def heard_by(job: Job) -> Heard:
 
 async def do(job: Job) -> Heard:
     """Make the traffic of a job."""
-    from soak_honest import Honest  # noqa: PLC0415 (both import this module)
-    from soak_hostile import Hostile  # noqa: PLC0415
-
     heard = Heard()
-    random.seed()
     await asyncio.sleep(max(0.0, job.start - time.monotonic()))
     traffic = Honest(job, heard) if job.side == "honest" else Hostile(job, heard)
     tasks = [asyncio.create_task(each) for each in traffic.work()]
@@ -147,8 +79,10 @@ async def do(job: Job) -> Heard:
 
 
 def main() -> None:
-    """Do the job that the command line gives, and write down what was heard."""
-    job = msgspec.json.decode(sys.argv[1], type=Job)
+    """Do the job that comes, and write down what was heard."""
+    sys.stdout.buffer.write(READY)
+    sys.stdout.flush()
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     heard = run(do(job), patience=job.end - time.monotonic() + PATIENCE)
     Path(job.file).write_bytes(msgspec.msgpack.encode(heard))
 
