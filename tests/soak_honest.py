@@ -44,20 +44,16 @@ class Honest:
 
     async def _arrivals(self) -> None:
         due = time.monotonic()
-        while not self._job.is_over:
-            due += random.expovariate(self._job.per_second)
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            if len(self._there) >= MOST:
-                self._heard.requests.append(Request(time.monotonic(), 0.0, NO_ANSWER))
-                continue
-            visit = asyncio.create_task(self._visit())
-            self._there.add(visit)
-            visit.add_done_callback(self._there.discard)
-        try:
-            await asyncio.gather(*self._there)
-        finally:
-            for visit in self._there:
-                visit.cancel()
+        async with asyncio.TaskGroup() as visits:
+            while not self._job.is_over:
+                due += random.expovariate(self._job.per_second)
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                if len(self._there) < MOST:
+                    visit = visits.create_task(self._visit())
+                    self._there.add(visit)
+                    visit.add_done_callback(self._there.discard)
+                else:
+                    self._heard.requests.append(Request(time.monotonic(), 0.0, NO_ANSWER))
 
     async def _visit(self) -> None:
         number = next(self._numbers)

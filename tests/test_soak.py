@@ -3,17 +3,24 @@
 The short one runs everything once and says nothing about speed or memory.
 """
 
+import asyncio
 import json
 import os
-from collections.abc import Callable
+import random
+import time
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from string import ascii_letters
+from typing import Any, cast
 
+import msgspec
 import pytest
 
-from process import SECRET, Ledger
+from process import HOST, SECRET, Ledger, run
+from soak_caller import Job
+from soak_hostile import Hostile
 from soak_record import (
     ANYWHERE,
     GROWTH,
@@ -33,8 +40,9 @@ from soak_record import (
     summary,
 )
 from soak_rig import Plan, Site, on_postgresql, on_sqlite, soak
+from whitelie.service import wire
 from whitelie.service.store import Counts, Store
-from whitelie.service.token import Decision, Seal
+from whitelie.service.token import LENGTH, Decision, Seal
 
 SECONDS = float(os.environ.get("WHITELIE_SOAK_SECONDS", "1800"))
 """How long the long soak lasts, on each store."""
@@ -275,6 +283,59 @@ def test_the_checks_see_every_fault(doctor: Callable[[Soaked], None]) -> None:
     soaked = Soaked.well()
     doctor(soaked)
     assert len(soaked.faults()) >= 1
+
+
+async def lie(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve as nobody should: every decision has a new token, and every report is accepted."""
+    mechanism = wire.Mechanism(p00=0.9, p11=0.9, window=0, spread=0)
+    while head := await reader.readline():
+        while (line := await reader.readline()).strip():
+            head += line
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+        asked = json.loads(await reader.readexactly(length))
+        if "count" in asked:
+            token = "".join(random.choices(ascii_letters, k=LENGTH))
+            said: Any = wire.Decisions([wire.Decision("a", None, token, mechanism, 60)])
+        else:
+            said = wire.Items([wire.Item("accepted")] * len(asked.get("items", [asked])))
+        body = msgspec.json.encode(said)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [Hostile.forged_token, Hostile.mutated_token, Hostile.replayed_token, Hostile.raced_token],
+)
+def test_attackers_notice_what_they_should_not_get(
+    attack: Callable[[Hostile, str], Awaitable[str]],
+) -> None:
+    """The negative control of the traffic."""
+    heard, lying = Heard(), list[asyncio.Task[None]]()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lying.append(asyncio.create_task(lie(reader, writer)))
+
+    async def attacked() -> None:
+        async with await asyncio.start_server(connected, HOST, 0) as server:
+            job = Job(
+                side="hostile",
+                port=server.sockets[0].getsockname()[1],
+                experiment="e",
+                admin_key="",
+                page_key="",
+                start=0.0,
+                end=time.monotonic() + 10,
+                per_second=0.0,
+                flood=0,
+                file="",
+            )
+            await attack(Hostile(job, heard), "127.0.9.1")
+            await asyncio.gather(*lying)
+
+    run(attacked())
+    assert heard.ledger.surprises
 
 
 def wait_for_a_restart(soaked: Soaked) -> None:
