@@ -64,11 +64,14 @@ class Hostile:
             for each in range(kind.at_once):
                 if each % 50 == 49:
                     shared = next(addresses)
-                yield self._repeat(name, kind, shared)
+                yield self._repeat(name, kind, shared, is_first=not each)
 
-    async def _repeat(self, name: str, kind: Kind, address: str) -> None:
-        await asyncio.sleep(random.random() * min(kind.pause, 1))
-        while not self._job.is_over:
+    async def _repeat(self, name: str, kind: Kind, address: str, *, is_first: bool) -> None:
+        """Attack until time is up; the first of a kind does so at least once."""
+        if not is_first:
+            await asyncio.sleep(random.random() * min(kind.pause, 1))
+        while is_first or not self._job.is_over:
+            is_first = False
             outcome = "held"  # if time is up first
             try:
                 outcome = await kind.attack(self, address)
