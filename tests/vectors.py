@@ -147,7 +147,7 @@ INSTANT = 1 / (DAY * MILLISECONDS)
 TODAY = 20_000
 ONE = RandomizedResponse.from_epsilon(1).epsilon
 CHARGE, LEDGER = "whitelie.charge.", "whitelie.ledger"
-KEPT_FOR = 400
+KEPT_FOR = 40
 """Days."""
 
 Charge = dict[str, Any]
@@ -323,8 +323,8 @@ def ledgers() -> list[Any]:
         ledger([(TODAY, 2, (2, 1)), *once(-10, -9.5, -9, cap=(2, 1))]),
         ledger([(TODAY, 2, (2, 1)), *once(300, 0, 0, 0.5, cap=(2, 1))]),
         ledger(once(0), {one: charge(TODAY + 9, 5), other: charge(TODAY - 9, 5)}),
-        # What is older than 400 days and all spans is removed, and nothing younger.
-        ledger(once(0), {one: charge(TODAY - 400, 1), other: charge(TODAY - 400 + INSTANT, 1)}),
+        # What is older than 40 days and all spans is removed, and nothing younger.
+        ledger(once(0), {one: charge(TODAY - 40, 1), other: charge(TODAY - 40 + INSTANT, 1)}),
         ledger(once(0), {one: charge(TODAY - 500, 1), other: charge(TODAY, 1, (3, 501))}),
         ledger(once(0, cap=(3, 501)), {one: charge(TODAY - 500, 2.5), other: charge(0, 1)}),
         # More than any cap.

@@ -4,7 +4,6 @@ const ONE = 1n << 64n;
 const DAY = 86_400_000;
 const TOLERANCE = 1 + 1e-9;
 const LINGER = 300; // in milliseconds: browsers pass changes of storage from tab to tab with a delay
-const LAST_REWARD = 1000; // after the window: by then every tab has seen it
 const CHARGE = "whitelie.charge.";
 const REPORT = "whitelie.report.";
 const STORAGE_FAILS = "storage fails, so reports are lost or late: free or unblock it, or give a store";
@@ -49,7 +48,7 @@ export function charge(store, id, cap, at, cost) {
     charges.set(name, { at, epsilon: spent + (charges.get(name)?.epsilon ?? 0), cap });
   }
   const days = [...charges.values()].map((other) => other.cap.days);
-  const span = days.reduce((most, each) => Math.max(most, each), Math.max(400, cap.days));
+  const span = days.reduce((most, each) => Math.max(most, each), Math.max(40, cap.days));
   for (const [name, other] of charges) {
     if (!(other.at <= at - span * DAY)) continue;
     store.removeItem(name);
@@ -214,6 +213,8 @@ export function Whitelie({
   const limit = { epsilon: 10, days: 1, ...cap };
   for (const part of ["epsilon", "days"]) limit[part] = Math.min(limit[part], Number.MAX_VALUE);
   const hasTimer = immediate || sending === "when-due";
+  // By then every tab has seen the last reward; browsers take longer to have it on disk.
+  const lastReward = hasTimer ? 1000 : 60_000;
   const latest = new Map();
   const tries = new Map();
   const reportNames = () => names(store, REPORT);
@@ -449,12 +450,12 @@ export function Whitelie({
     tries.set(name, { backoff, wait, at: now() });
   }
 
-  // Other tabs must have seen the last reward; one that is due before `until` was rewarded at once.
+  // One that is due before `until` was rewarded at once.
   function attemptAt(name) {
     const { at, wait } = tries.get(name) ?? {};
     if (at <= now()) return at + wait;
     const { due, until } = read(name) ?? {};
-    return due < until ? due : Math.max(due, until + LAST_REWARD);
+    return due < until ? due : Math.max(due, until + lastReward);
   }
 
   function schedule() {

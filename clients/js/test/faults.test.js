@@ -48,7 +48,7 @@ async function threeVisits(t, sending, fault) {
     if (choice) assert.equal(choice.arm, "kind");
     choice && choice.reward(1);
     client.reward("headline");
-    await world.pass(100 * SECOND);
+    await world.pass(130 * SECOND);
     await client.flush();
     world.close();
   }

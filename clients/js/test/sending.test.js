@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { World, SECOND, HOUR, DAY, answer, drawing } from "../testing/world.js";
 
 const DUE = 90 * SECOND;
+const SETTLED = 120 * SECOND; // from then on a page load sends: a minute after the window
 const words = drawing(0, 1, 0.5);
 const bodies = (world) => world.reports.map(({ body }) => body);
 
@@ -59,7 +60,7 @@ test("the time at which somebody leaves changes nothing", async (t) => {
 test("a failure is tried again by flush after its wait, and by the next start", async (t) => {
   const { world } = await decided(t);
   world.onReport = () => answer("", 503);
-  await world.pass(DUE);
+  await world.pass(SETTLED);
   const visit = await world.client();
   await visit.flush();
   assert.equal(world.reports.length, 1, "flush does not press");
@@ -133,7 +134,7 @@ test("without consent nothing is sent, nothing is rewarded, and nothing is lost"
     agreed = false;
     choice.reward(1);
     const before = new Map(world.store.items);
-    await world.pass(DUE);
+    await world.pass(SETTLED);
     const visit = await world.client({ sending, consent: () => agreed });
     await visit.flush();
     await world.pass(HOUR);

@@ -18,8 +18,10 @@ FROM_EARLIER = CHARGE + "ledger"
 DAY = 24 * 60 * 60 * 1000
 """In milliseconds."""
 
-KEPT_FOR = 400.0
-"""Days for which a charge is kept at least: another client may come with a longer cap."""
+KEPT_FOR = 40.0
+"""Days for which a charge is kept at least: another client may come with a longer cap.
+
+Not longer: charges say when somebody was here."""
 
 TOLERANCE = 1 + 1e-9
 """Two devices may differ in the last digits of a logarithm and must not differ in what they do."""
