@@ -58,5 +58,6 @@ def experiment() -> dict[str, Any]:
         "arms": [{"key": hero.key, "payload": hero.payload} for hero in HEROES],
         "epsilon": EPSILON,
         "window": WINDOW,
+        "sending": "when-due",
         "spread": SPREAD,
     }
