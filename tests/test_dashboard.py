@@ -194,7 +194,8 @@ def test_plotly_is_served_as_its_package_has_it(site: Site) -> None:
 
 def test_readers_learn_how_many_rows_there_are(site: Site) -> None:
     tables = site.ask("GET", "/v1/stored").json()["tables"]
-    assert set(tables) == {"epochs", "experiments", "keys", "counts", "spent"}
+    known = {"epochs", "experiments", "keys", "counts", "steps", "shown", "spent"}
+    assert set(tables) == known
     assert tables["experiments"] >= 6
 
 

@@ -698,7 +698,9 @@ async def test_metacharacters_stay_text(served: Served, text: str) -> None:
     families = text_string_to_metric_families((await admin.get("/metrics")).text)
     labels = [sample.labels for family in families for sample in family.samples]
     assert {"experiment": created["id"], "arm": text} in labels
-    assert set(served.store.sizes()) == {"epochs", "experiments", "keys", "counts", "spent"}
+    assert set(served.store.sizes()) == {
+        *("epochs", "experiments", "keys", "counts", "steps", "shown", "spent")
+    }
     for answer in (await admin.get(ALL), table, await admin.get("/metrics")):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert not answer.headers["content-type"].startswith("text/html")
