@@ -37,14 +37,15 @@ def statement_of(slug: str, experiment: Experiment) -> wire.Privacy:
         channels=[wire.Channel(*coin, finite(epsilon)) for coin, epsilon in sorted(coins.items())],
         window=experiment.window,
         spread=experiment.spread,
+        sending=experiment.sending,
         feedback_ttl=experiment.feedback_ttl,
         retention=experiment.retention,
         step=experiment.step,
         stored=STORED,
         not_stored=NOT_STORED,
         not_guaranteed=NOT_GUARANTEED,
-        sending="next-visit" if experiment.sending == "next-visit" else None,
     )
-    said = msgspec.to_builtins(statement)  # without the hash, which is empty yet
+    said = msgspec.to_builtins(statement)
+    del said["hash"]
     statement.hash = hashlib.sha256(canonical(said).encode()).hexdigest()
     return statement

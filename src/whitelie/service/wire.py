@@ -258,11 +258,10 @@ class Channel(msgspec.Struct, frozen=True):
     epsilon: float | None
 
 
-class Privacy(msgspec.Struct, omit_defaults=True):
+class Privacy(msgspec.Struct):
     """What devices are promised; `hash` is over all other fields, for clients that pin it.
 
-    The hash is SHA-256 of the JSON of all other fields, keys sorted, without spaces. `sending` is
-    left out where it is "when-due", as it was before it could be chosen: so old hashes stay.
+    The hash is SHA-256 of the JSON of all other fields, keys sorted, without spaces.
     """
 
     experiment: str
@@ -270,13 +269,13 @@ class Privacy(msgspec.Struct, omit_defaults=True):
     channels: list[Channel]
     window: int
     spread: int
+    sending: Sending
     feedback_ttl: int
     retention: int
     step: int
     stored: list[str]
     not_stored: list[str]
     not_guaranteed: list[str]
-    sending: Literal["next-visit"] | None = None
     hash: str = ""
 
 
