@@ -12,6 +12,7 @@ import sys
 import tomllib
 import zlib
 from collections.abc import Callable
+from io import BytesIO
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -396,6 +397,32 @@ HOSTILE: dict[str, Callable[[h5py.File], None]] = {
 }
 
 
+def endless_heap(content: bytearray) -> None:
+    """Free space of no size, after which HDF5 would look at the same place for ever."""
+    heap = content.index(b"GCOL")
+    content[heap + 16 : heap + 32] = bytes(16)
+
+
+def long_heap(content: bytearray) -> None:
+    heap = content.index(b"GCOL")
+    content[heap + 8 : heap + 16] = b"\xf0" * 8
+
+
+def long_texts(content: bytearray) -> None:
+    """Labels that claim 4 GB each."""
+    with h5py.File(BytesIO(content), "r") as file:
+        start = file["policy"].id.get_offset()
+    for text in range(3):
+        content[start + 16 * text : start + 16 * text + 4] = b"\xff" * 4
+
+
+BYTES: dict[str, Callable[[bytearray], None]] = {
+    "endless heap": endless_heap,
+    "long heap": long_heap,
+    "long texts": long_texts,
+}
+
+
 def hostile(good: Path, path: Path, make: Callable[[h5py.File], None]) -> Path:
     """A genuine result, made hostile, with a right checksum."""
     path.write_bytes(good.read_bytes()[:-TAIL])
@@ -419,10 +446,16 @@ def test_hostile_results_are_refused_in_little_memory(tmp_path: Path, found: Res
     good = tmp_path / "good.nc"
     found.save(good)
     paths = [hostile(good, tmp_path / f"{name}.nc", make) for name, make in HOSTILE.items()]
+    for name, change in BYTES.items():
+        content = bytearray(good.read_bytes()[:-TAIL])
+        change(content)
+        paths.append(tmp_path / f"{name}.nc")
+        paths[-1].write_bytes(content)
+        seal(paths[-1])
     grown, told = load_all(good, paths)
     wrong = {name: what for name, what in told.items() if what[:2] != ["refused", "path"]}
     assert not wrong
-    assert told.keys() == HOSTILE.keys()
+    assert told.keys() == HOSTILE.keys() | BYTES.keys()
     assert all(len(reason) > 20 and "give a file as" in reason for *_, reason in told.values())
     assert grown < 150 * 2**20
 
@@ -444,7 +477,7 @@ def test_what_is_no_file_of_a_result_is_not_read(tmp_path: Path) -> None:
     with sparse.open("wb") as file:
         file.truncate(2**41)
     for path in (pipe, sparse, Path("/dev/zero")):
-        with pytest.raises(InvalidInput, match="cannot be read|something else wrote it"):
+        with pytest.raises(InvalidInput, match=r"cannot be read|something else wrote it"):
             Result.load(path)
     with sparse.open("r+b") as file:
         file.seek(0, os.SEEK_END)
@@ -515,7 +548,7 @@ def test_hostile_settings_of_a_folder_are_refused(tmp_path: Path, text: str) -> 
     folder = tmp_path / "store"
     folder.mkdir()
     (folder / "settings.json").write_bytes(text.encode(errors="surrogatepass"))
-    with pytest.raises(InvalidInput, match="settings.json|was made"):
+    with pytest.raises(InvalidInput, match=r"settings\.json|was made"):
         Store(folder, [PLAIN], 1, np.array([2, 4]))
 
 

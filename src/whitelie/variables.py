@@ -1,11 +1,14 @@
 """The variables of a result's file, read as if an enemy had written it.
 
-HDF5 can point to other files, compute data from nothing and pack gigabytes into kilobytes. Here only
-what `Result.save` writes is read, where the file itself holds it in the same layout, and nothing
-before its size is known to follow from bytes that are there. Attributes of variables are not read.
+HDF5 can point to other files, compute data from nothing and pack gigabytes into kilobytes. Here
+only what `Result.save` writes is read, where the file itself holds it in the same layout, and
+nothing before its size is known to follow from bytes that are there. Attributes of variables are
+not read. The HDF5 library is compiled code that parses the rest: its own faults are beyond this.
 """
 
 import math
+import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -21,7 +24,7 @@ from whitelie.errors import InvalidInput
 DIMENSIONS = ("policy", "replicate", "time", "arm")
 
 MOST_BYTES = 2**33
-"""Of a file, and of the counts in it; 10 policies, 1,000 replicates, 100 times, 10 arms are 2^25."""
+"""Of a file, and of the counts in it: 1,000 replicates of 10 policies on 10 arms take some 2^25."""
 
 DEFLATE_RATIO = 1032
 """Deflate makes nothing smaller than by this factor: what claims to be larger is not there."""
@@ -33,6 +36,7 @@ FILTERS = [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE]
 TEXT = np.dtype([("length", "<u4"), ("heap", "<u8"), ("index", "<u4")])
 """A text as HDF5 keeps it in a variable: its length, and where its bytes are."""
 
+HEAP = b"GCOL\x01\0\0\0"
 NUMBERS = "iuf"
 
 
@@ -47,6 +51,7 @@ class Variables(NamedTuple):
 @contextmanager
 def hdf5(content: bytes) -> Iterator[h5py.File]:
     """Open a file in memory; whatever the HDF5 library stumbles over is refused."""
+    _check_heaps(content)
     try:
         with h5py.File(BytesIO(content), "r") as file:
             yield file
@@ -55,9 +60,29 @@ def hdf5(content: bytes) -> Iterator[h5py.File]:
     # h5py has no error of its own: it raises whichever of these is nearest to the library's code.
     except (
         *(ArithmeticError, AttributeError, LookupError, MemoryError),
-        *(OSError, RuntimeError, TypeError, ValueError),
+        *(OSError, RuntimeError, TypeError, ValueError, zlib.error),
     ) as error:
         raise InvalidInput("file", "(not shown)", f"HDF5 cannot read it: {error}") from error
+
+
+def _check_heaps(content: bytes) -> None:
+    """Refuse a heap of texts in which the next object never comes: HDF5 would never leave it.
+
+    A heap begins with b"GCOL", a version, three zeros and its size. Objects follow: an index, then
+    a size without these 16 bytes, up to a multiple of 8; or index 0, and the size of all that is
+    free.
+    """
+    start = content.find(HEAP)
+    while start >= 0:
+        end = start + int.from_bytes(content[start + 8 : start + 16], "little")
+        at = start + 16
+        while at + 16 <= end <= len(content):
+            index, length = struct.unpack_from("<H6xQ", content, at)
+            step = 16 + -(-length // 8) * 8 if index else length
+            at = at + step if step >= 16 else end + 1
+        if at > end or end > len(content):
+            raise InvalidInput("file", start, "a heap of texts does not end where it should")
+        start = content.find(HEAP, start + 1)
 
 
 def read_text(file: h5py.File, name: str) -> str:
@@ -185,12 +210,33 @@ def _counts(pulls: h5py.Dataset, times: NDArray[np.int64]) -> NDArray[np.int32]:
     After t steps there are t pulls, so whatever was made of one repeated byte goes no further.
     """
     counts = np.empty(pulls.shape, np.int32)
-    replicates, rows = pulls.shape[-3], pulls.chunks[-3]
-    for place in product(*map(range, pulls.shape[:-3])):
-        for start in range(0, replicates, rows):
-            piece = pulls[(*place, slice(start, start + rows))]
-            if piece.min() < 0 or (piece.sum(axis=-1, dtype=np.int64) != times).any():
-                reason = "after t steps the arms' pulls must sum to t"
-                raise InvalidInput("pulls", pulls.shape, reason)
-            counts[(*place, slice(start, start + rows))] = piece
+    spans = [range(0, size, step) for size, step in zip(pulls.shape, pulls.chunks, strict=True)]
+    for outer in product(*spans[:-2]):
+        for inner in product(*spans[-2:]):
+            corner = (*outer, *inner)
+            place = tuple(map(slice, corner, np.add(corner, pulls.chunks).tolist()))
+            part = counts[place]
+            part[...] = _chunk(pulls, corner)[tuple(map(slice, part.shape))]
+        piece = counts[place[:-2]]
+        if piece.min() < 0 or (piece.sum(axis=-1, dtype=np.int64) != times).any():
+            reason = "after t steps the arms' pulls must sum to t"
+            raise InvalidInput("pulls", pulls.shape, reason)
     return counts
+
+
+def _chunk(variable: h5py.Dataset, corner: tuple[int, ...]) -> NDArray[np.int32]:
+    """Return a chunk of whole numbers; HDF5 would inflate a stream for as long as it goes on.
+
+    A filter is left out of a chunk if its bit is set in the mask: what does not get smaller is not
+    deflated.
+    """
+    mask, packed = variable.id.read_direct_chunk(corner)
+    shuffled, deflated = not mask & 1, not mask & 2
+    size = 4 * math.prod(variable.chunks)
+    data = zlib.decompressobj().decompress(packed, size + 1) if deflated else packed
+    if len(data) != size:
+        raise InvalidInput(variable.name, corner, f"this chunk must have {size} bytes")
+    octets = np.frombuffer(data, np.uint8)
+    if shuffled:
+        octets = octets.reshape(4, -1).T.ravel()
+    return octets.view("<i4").reshape(variable.chunks)

@@ -1,6 +1,7 @@
 """Reading tables of a specification: known keys, numbers, and where in the file a value stands."""
 
 import difflib
+import math
 import re
 import sys
 from collections.abc import Collection, Iterator
@@ -44,10 +45,10 @@ def listed(names: Collection[Any]) -> str:
 
 def number(path: str, given: Any) -> float:
     """Return the value if it is a number."""
-    if isinstance(given, bool) or not isinstance(given, int | float) or given != given:
-        raise InvalidInput(path, given, "give a number")
     if isinstance(given, int) and abs(given) > sys.float_info.max:
         raise InvalidInput(path, given, "give a smaller number")
+    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
+        raise InvalidInput(path, given, "give a number")
     return given
 
 
