@@ -11,7 +11,8 @@ from whitelie import IDENTITY, KLUCB, TS, UCB, UCB1, Problem, RandomizedResponse
 from whitelie.estimate import probabilities_best, reward_interval
 from whitelie.kernel.arms import Array
 from whitelie.kernel.batch import fill_shares, run_batches
-from whitelie.kernel.game import game_of, new_state
+from whitelie.kernel.choice import choose, fill_words
+from whitelie.kernel.game import Game, bit, game_of, new_state, streams_of
 from whitelie.kernel.run import runner
 from whitelie.kernel.separation import Looks, first_separation
 from whitelie.planning.runs import batch_ends, best_shares
@@ -23,11 +24,11 @@ FOUR = Problem([0.5, 0.45, 0.4, 0.55], RandomizedResponse.from_epsilon(3))
 REPLICATES = 600
 
 
-def batched(problem: Problem, policy: Policy, ends: Array, seed: int) -> Array:
+def batched(problem: Problem, policy: Policy, ends: Array, seed: int, lag: int = 0) -> Array:
     game = game_of(policy, problem)
     with ThreadPoolExecutor() as pool:
         runs = pool.map(
-            lambda replicate: run_batches(game, np.uint64(seed), replicate, ends)[0],
+            lambda replicate: run_batches(game, np.uint64(seed), replicate, ends, lag)[0],
             range(REPLICATES),
         )
         return np.stack(list(runs))
@@ -95,13 +96,90 @@ def test_single_turns_are_the_plain_kernel_word_for_word(policy: Policy) -> None
     game = game_of(policy, problem)
     for replicate in range(5):
         plain = runner(policy, problem, 7, ends, plain=True)(replicate)
-        assert np.array_equal(run_batches(game, np.uint64(7), replicate, ends)[0], plain)
+        assert np.array_equal(run_batches(game, np.uint64(7), replicate, ends, 0)[0], plain)
+
+
+def plain_with_lag(game: Game, seed: int, replicate: int, ends: Array, lag: int) -> Array:
+    """Decision by decision through the live rule, which sees the bits of `lag` decisions before."""
+    size = len(game.thresholds)
+    streams = streams_of(np.uint64(seed), replicate, size)
+    words = np.empty(size, dtype=np.uint64)
+    chosen: list[tuple[int, int]] = []
+    history = []
+    for t in range(int(ends[-1])):
+        made, seen = np.zeros(size, np.int64), new_state(size)
+        for number, (arm, one) in enumerate(chosen):
+            made[arm] += 1
+            if number < t - lag:
+                seen.pulls[arm] += 1
+                seen.successes[arm] += one
+        seen.pending[:] = made - seen.pulls
+        fill_words(streams.decision_key, t, words)
+        arm = choose(game.rule, game.arms, seen, words)
+        chosen.append((arm, bit(streams.arm_keys[arm], made[arm], game.thresholds[arm])))
+        made[arm] += 1
+        history.append(made)
+    return np.asarray(np.array(history)[ends - 1])
+
+
+@pytest.mark.parametrize("lag", [1, 30])
+@pytest.mark.parametrize("policy", [KLUCB(), UCB(c=0), UCB1()])
+def test_single_turns_with_a_lag_are_the_live_rule_with_pending(policy: Policy, lag: int) -> None:
+    problem = Problem([0.3, 0.5, 0.4], [PRIVATE, TURNED, IDENTITY])
+    ends, game = batch_ends(150, 3), game_of(policy, problem)
+    for replicate in range(2):
+        mine = run_batches(game, np.uint64(7), replicate, ends, lag)[0]
+        assert np.array_equal(mine, plain_with_lag(game, 7, replicate, ends, lag))
+        assert not np.array_equal(mine, plain_with_lag(game, 7, replicate, ends, lag + 1))
+
+
+def thompson_with_lag(problem: Problem, horizon: int, lag: int) -> Array:
+    """Thompson sampling on many replicates at once, decision by decision, with NumPy's draws.
+
+    Returns the arms chosen: (replicate, decision).
+    """
+    draws = np.random.default_rng(5)
+    rows, arms = np.arange(REPLICATES), len(problem.means)
+    (channel,) = set(problem.channels)
+    pulls, ones = np.zeros((2, REPLICATES, arms), dtype=np.int64)
+    chosen, bits = np.empty((2, horizon, REPLICATES), dtype=np.int64)
+    for t in range(horizon):
+        if t > lag:
+            pulls[rows, chosen[t - lag - 1]] += 1
+            ones[rows, chosen[t - lag - 1]] += bits[t - lag - 1]
+        values = draws.beta(ones + 1, pulls - ones + 1)
+        assert channel.increasing
+        chosen[t] = values.argmax(axis=1)
+        bits[t] = draws.random(REPLICATES) < np.array(problem.feedback_means)[chosen[t]]
+    return chosen.T
+
+
+LAG = 1000
+
+
+@pytest.mark.parametrize(("lag", "same"), [(LAG, True), (LAG // 2, False), (0, False)])
+def test_batches_with_a_lag_are_distributed_as_decisions_one_by_one(lag: int, same: bool) -> None:
+    """Another lag would be noticed."""
+    ends = batch_ends(4000, 4)
+    mine = batched(FOUR, TS(), ends, 6, lag)
+    theirs = (thompson_with_lag(FOUR, 4000, LAG)[:, :, None] == np.arange(4)).cumsum(axis=1)
+    ps = p_values((mine, ends), (theirs[:, ends - 1], ends), FOUR)
+    assert (min(ps) > 1e-4 / 3) == same
+
+
+@pytest.mark.parametrize("policy", [TS(), KLUCB()])
+def test_arms_are_chosen_alike_until_the_first_report(policy: Policy) -> None:
+    ends = batch_ends(100, 4)
+    chosen = batched(FOUR, policy, ends, 1, 100)[:, -1].sum(axis=0)
+    assert stats.chisquare(chosen).pvalue > 1e-4
+    learned = batched(FOUR, policy, ends, 1, 30)[:, -1].sum(axis=0)
+    assert stats.chisquare(learned).pvalue < 1e-4
 
 
 def test_counts_add_up() -> None:
     ends = batch_ends(5000, 4)
     for policy in (TS(), KLUCB(), UCB1()):
-        pulls, successes = run_batches(game_of(policy, FOUR), np.uint64(1), 2, ends)
+        pulls, successes = run_batches(game_of(policy, FOUR), np.uint64(1), 2, ends, 0)
         assert np.array_equal(pulls.sum(axis=1), ends)
         assert np.all((successes >= 0) & (successes <= pulls))
         assert np.all(np.diff(pulls, axis=0) >= 0)
@@ -151,7 +229,7 @@ def test_separation_is_that_of_the_reported_intervals(channel: RandomizedRespons
     ends = batch_ends(20_000, 3)
     for replicate in range(5):
         game = game_of(KLUCB(), problem)
-        pulls, successes = run_batches(game, np.uint64(3), replicate, ends)
+        pulls, successes = run_batches(game, np.uint64(3), replicate, ends, 0)
         looks = Looks(pulls, successes, channel.mean_feedback(0.0), channel.mean_feedback(1.0))
         row, arm = first_separation(looks, alpha)
         slow = -1

@@ -41,6 +41,15 @@ def test_json_has_an_entry_for_every_epsilon_and_a_recommendation(tmp_path: Path
     assert told["design"]["rates"] == [0.4, 0.4, pytest.approx(0.6)]
 
 
+def test_late_reports_are_told_in_the_table_and_in_json() -> None:
+    done = run(*DESIGN, "--epsilon", "3", "--arrive", "0.6", "--delay", "7")
+    assert done.exit_code == 0, done.output
+    assert "60 % of the answers are reported on, 7 days after the decision." in done.stdout
+    assert "reported on" not in run(*DESIGN, "--epsilon", "3").stdout
+    told = json.loads(run(*DESIGN, "--epsilon", "3", "--delay", "7", "--json").stdout)
+    assert (told["design"]["arrive"], told["design"]["delay"]) == (1.0, 7.0)
+
+
 def test_mechanisms_are_given_as_tables() -> None:
     done = run(
         *("--rates", "0.4,0.6", "--traffic", "500", "--json", "--policy", "kl-UCB-CF"),
@@ -81,6 +90,7 @@ def test_something_else_in_the_sheets_place_is_left_alone(tmp_path: Path) -> Non
         ([*DESIGN[:4], "--difference", "0", "--traffic", "500"], "which difference would matter"),
         ([*DESIGN[:6], "--traffic", "-5"], "above 0"),
         ([*DESIGN, "--epsilon", "0"], "epsilon"),
+        ([*DESIGN, "--delay", "-1"], "days from a decision to its report"),
         ([*DESIGN, "--epsilon", "one"], "between commas"),
         ([*DESIGN, "--channel", "p00 0.9"], "p11 = 0.6"),
         ([*DESIGN, "--channel", "design = 'wagner', p = 0.9"], "warner"),

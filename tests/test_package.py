@@ -46,7 +46,7 @@ for policy in [*policies, TS(feedback="wrapped"), DPUCBInt(), DPUCBInt(noise="ev
 for policy in [KLUCB(), UCB(), TS()]:
     game_played = game.game_of(policy, Problem([0.9, 0.6, 0.5, 0.7], affine))
     ends = np.array([*range(1, 200), 230, 300, 600])
-    played = batch.run_batches(game_played, np.uint64(3), 1, ends)
+    played = batch.run_batches(game_played, np.uint64(3), 1, ends, 0)
     chosen.append([counts.tolist() for counts in played])
     chosen.append(separation.first_separation(separation.Looks(*played, 0.3, 0.7), 0.05))
 for most in (0, 3, 5000):

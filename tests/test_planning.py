@@ -29,6 +29,7 @@ from whitelie.planning.option import unequal, worth
 from whitelie.planning.recommendation import recommend
 from whitelie.planning.runs import batch_ends, best_shares, laboratory
 from whitelie.planning.search import ease, meets, smallest
+from whitelie.planning.sheet import sheet
 from whitelie.policy import DPUCBInt
 
 
@@ -226,6 +227,64 @@ def test_lost_reports_cost_rewards_too() -> None:
     assert half.options[0].lost_rewards == pytest.approx(2 * whole.options[0].lost_rewards)
 
 
+def test_without_a_delay_the_numbers_are_those_of_earlier_versions() -> None:
+    """To the last digit: the same design, seed and number of runs give the same plan for ever."""
+    recorded = {
+        TS(): (405.2892857142859, 64.52857142857142),
+        KLUCB(): (1173.6650000000006, 349.1047619047619),
+    }
+    for policy, (lost, days) in recorded.items():
+        option = plan(
+            arms=4, rate=0.3, difference=0.1, traffic=300, arrive=0.7,
+            epsilon=1, policy=policy, replicates=200, seed=3, delay=0,
+        ).options[0]  # fmt: skip
+        assert (option.lost_rewards, option.know.days) == (lost, days)
+
+
+def test_a_delay_costs_what_was_decided_before_the_first_report() -> None:
+    """Two arms are shown alike for ten days: (0.5 − 0.2)/2 of each answer is lost."""
+    given: dict[str, Any] = {"rates": [0.2, 0.5], "traffic": 500, "epsilon": 2, "seed": 9}
+    at_once, late = (plan(**given, delay=delay, replicates=100).options[0] for delay in (0, 10))
+    assert late.lost_rewards - at_once.lost_rewards == pytest.approx(10 * 500 * 0.15, rel=0.1)
+    assert at_once.know.days is not None
+    assert late.know.days is not None
+    assert late.know.days > at_once.know.days + 9
+    week = np.searchsorted(late.lost.days, 10) - 1
+    assert late.lost.mean[week] == pytest.approx(late.lost.days[week] * 500 * 0.15, rel=0.05)
+
+
+def test_intervals_separate_after_the_reports_that_tell_have_arrived() -> None:
+    """Sooner than ten days later than at once, since both arms are shown alike for ten days."""
+    given: dict[str, Any] = {"rates": [0.2, 0.5], "traffic": 500, "epsilon": 2, "seed": 9}
+    at_once, late = (
+        plan(**given, delay=delay, policy=KLUCB(), replicates=100).options[0].separate.days
+        for delay in (0, 10)
+    )
+    assert at_once is not None
+    assert late is not None
+    assert 10 < late < 10 + at_once
+
+
+def test_the_delay_is_told() -> None:
+    found = plan(rates=[0.2, 0.5], traffic=50, arrive=0.6, delay=7, epsilon=2, replicates=100)
+    assert found.to_dict()["design"]["delay"] == 7
+    assert found.to_dict()["design"]["arrive"] == 0.6
+    assert "of which 60\N{NO-BREAK SPACE}% arrive. A report arrives 7 days after" in sheet(found)
+
+
+def test_a_recommendation_knows_the_delay() -> None:
+    """A day after the first report is too short for any budget of privacy."""
+    given: dict[str, Any] = {"rates": [0.3, 0.5], "traffic": 200, "epsilon": 2, "within_days": 30}
+    at_once, late = (
+        plan(**given, delay=delay, replicates=100, seed=2).recommendation for delay in (0, 29)
+    )
+    assert at_once is not None
+    assert late is not None
+    assert at_once.met
+    assert not late.met
+    assert late.spent > 29
+
+
 def test_a_lost_rewards_budget() -> None:
     found = plan(rates=[0.2, 0.5], traffic=50, lose_at_most=20, replicates=100, seed=9)
     assert [option.epsilon for option in found.options] == [0.5, 1, 2]
@@ -380,6 +439,10 @@ RATES: dict[str, Any] = {"rates": [0.1, 0.2], "traffic": 1000}
         ({**RATES, "traffic": 0.01}, "traffic", "too few"),
         ({**RATES, "arrive": 0}, "arrive", "share"),
         ({**RATES, "arrive": 1.1}, "arrive", "share"),
+        ({**RATES, "delay": -1}, "delay", "from 0 and below 365"),
+        ({**RATES, "delay": 365}, "delay", "one year"),
+        ({**RATES, "delay": math.nan}, "delay", "days from a decision to its report"),
+        ({**RATES, "delay": "7"}, "delay", "days from a decision to its report"),
         ({**RATES, "epsilon": 0}, "epsilon", "above 0"),
         ({**RATES, "epsilon": [1, -1]}, "epsilon", "above 0"),
         ({**RATES, "epsilon": []}, "epsilon", "at least one"),

@@ -486,6 +486,22 @@ def test_a_spreadsheet_does_not_run_a_key(start: str) -> None:
     assert [row[0] for row in rows] == ["key", "'" + key, "honest"]
 
 
+SIGNS = "=+-@＝＋－−＠﹦﹢﹣﹫"
+UNSEEN = ["", " ", "\u3000", "\u200b", "\ufeff", "\u202e", "\xad", "\0", "\u3164", "\ufe0f \u2060"]
+
+
+def test_a_sign_of_any_width_behind_anything_invisible_is_not_run() -> None:
+    keys = [f"{before}{sign}1+1" for before in UNSEEN for sign in SIGNS]
+    rows = table(of(standing([0] * len(keys), [0] * len(keys), keys=tuple(keys))))
+    assert [row[0] for row in rows[1:]] == ["'" + key for key in keys]
+
+
+def test_a_key_that_is_no_formula_stays_as_it_is() -> None:
+    keys = ["a=1", " a", "é", "1-2", "（=）", "", "\u3000"]
+    rows = table(of(standing([0] * len(keys), [0] * len(keys), keys=tuple(keys))))
+    assert [row[0] for row in rows[1:]] == keys
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_key_is_one_cell(key: str) -> None:
     rows = table(of(standing([0, 0], [0, 0], keys=(key, "x;=1+1"))))

@@ -7,16 +7,16 @@ import secrets
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from io import BytesIO
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
-from whitelie.channel import channel_from_dict
-from whitelie.errors import InvalidInput
+from whitelie.channel import Channel, channel_from_dict
+from whitelie.errors import InvalidInput, whole_number
 from whitelie.problem import Problem
+from whitelie.variables import MOST_BYTES, Variables, hdf5, read_text, read_variables
 
 FORMAT = 1
 """The version of the file format; a newer file is refused."""
@@ -56,16 +56,29 @@ def write_cells(cells: Sequence[Cell]) -> str:
 
 
 def read_cells(text: str) -> tuple[Cell, ...]:
-    """Return the cells that `write_cells` described."""
-    data = json.loads(text)
-    channels = [channel_from_dict(channel) for channel in data["channels"]]
-    cells = []
-    for cell in data["cells"]:
-        names, means, numbers = (cell["problem"][key] for key in ("names", "means", "channels"))
-        means_by_name = dict(zip(names, means, strict=True))
-        problem = Problem(means_by_name, [channels[number] for number in numbers])
-        cells.append(Cell(**{**cell, "problem": problem}))
-    return tuple(cells)
+    """Return the cells that `write_cells` described, or refuse the text."""
+    data = _json(text)
+    try:
+        channels = [channel_from_dict(channel) for channel in data["channels"]]
+        return tuple(_cell(cell, channels) for cell in data["cells"])
+    except (LookupError, TypeError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        reason = f"incomplete or of a wrong type: {error!r}"
+        raise InvalidInput("whitelie", text, reason) from error
+
+
+def _cell(data: dict[str, Any], channels: Sequence[Channel]) -> Cell:
+    names, means, numbers = (data["problem"][key] for key in ("names", "means", "channels"))
+    means_by_name = dict(zip(names, means, strict=True))
+    places = [whole_number("channels", number, most=len(channels) - 1) for number in numbers]
+    policies, provenance = data["policies"], data["provenance"]
+    for name, value in {"provenance": provenance, "policies": policies, **policies}.items():
+        if not isinstance(value, dict):
+            raise InvalidInput(name, value, "this must be a table")
+    problem = Problem(means_by_name, [channels[place] for place in places])
+    seed = whole_number("seed", data["seed"], most=2**64 - 1)
+    return Cell(problem, policies, seed, provenance)
 
 
 def _storable(name: Hashable) -> str | int:
@@ -76,6 +89,9 @@ def write_file(dataset: xr.Dataset, path: Path) -> None:
     """Write NetCDF, then a mark and the SHA-256 of it, which readers of NetCDF do not see."""
     if path.exists() and not (path.is_file() and _tail(path).startswith(_MARK)):
         reason = "something is there that is not a whitelie result: choose a name that is free"
+        raise InvalidInput("path", str(path), reason)
+    if dataset["pulls"].nbytes > MOST_BYTES:
+        reason = f"the counts have more than {MOST_BYTES} bytes: save fewer times or replicates"
         raise InvalidInput("path", str(path), reason)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     compressed = {"pulls": {"zlib": True, "complevel": 4, "shuffle": True}}
@@ -94,22 +110,76 @@ def write_file(dataset: xr.Dataset, path: Path) -> None:
 
 
 def read_file(path: Path) -> xr.Dataset:
-    """Check the SHA-256 first: a flipped bit can pass for a finding, or hang the HDF5 library."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InvalidInput("path", str(path), f"it cannot be read: {error}") from error
-    if not content[-_TAIL:].startswith(_MARK):
-        reason = "not a whole whitelie result: it is cut short, or something else wrote it; "
-        raise InvalidInput("path", str(path), reason + _REMEDY)
+    """Return what `write_file` wrote, and refuse all else.
+
+    The SHA-256 comes first: a flipped bit can pass for a finding, or hang the HDF5 library. It is
+    no signature: whoever makes a file can make its checksum, so nothing in it is trusted either.
+    """
+    content = _content(path)
     if hashlib.sha256(content[:-_TAIL]).digest() != content[-_TAIL + len(_MARK) :]:
         raise InvalidInput("path", str(path), "damaged since it was written; " + _REMEDY)
-    dataset = xr.load_dataset(BytesIO(content), engine="h5netcdf").drop_encoding()
-    version = json.loads(dataset.attrs["whitelie"])["format"]
-    if version > FORMAT:
-        reason = f"a newer whitelie wrote it, in format {version} (here {FORMAT}): upgrade whitelie"
-        raise InvalidInput("path", str(path), reason)
-    return dataset
+    try:
+        with hdf5(content) as file:
+            text = read_text(file, "whitelie")
+            version = _format(text)
+            if version > FORMAT:
+                reason = f"a newer whitelie wrote it, in format {version} (here {FORMAT}): "
+                raise InvalidInput("path", str(path), reason + "upgrade whitelie")
+            found = read_variables(file, content)
+        _check_cells(read_cells(text), found)
+    except InvalidInput as error:
+        if error.field == "path":
+            raise
+        raise InvalidInput("path", str(path), f"not a result: {error}; {_REMEDY}") from error
+    dimensions = tuple(found.labels)
+    variables = {
+        "pulls": (dimensions, found.pulls),
+        "gaps": ((*dimensions[:-4], "arm"), found.gaps),
+    }
+    return xr.Dataset(variables, coords=found.labels, attrs={"whitelie": text})
+
+
+def _content(path: Path) -> bytes:
+    """Return a file that ends as results do: a pipe, a device or a sea of zeros is not read."""
+    try:
+        if not path.is_file() and path.exists():
+            raise InvalidInput("path", str(path), "it cannot be read: it is not a file")
+        size = path.stat().st_size
+        if not _tail(path).startswith(_MARK):
+            reason = "not a whole whitelie result: it is cut short, or something else wrote it; "
+            raise InvalidInput("path", str(path), reason + _REMEDY)
+        if size > MOST_BYTES:
+            raise InvalidInput("path", str(path), f"it has more than {MOST_BYTES} bytes")
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput("path", str(path), f"it cannot be read: {error}") from error
+
+
+def _format(text: str) -> int:
+    data = _json(text)
+    return whole_number("format", data.get("format") if isinstance(data, dict) else None, least=1)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("whitelie", text, f"this is not JSON: {error}") from None
+
+
+def _check_cells(cells: Sequence[Cell], found: Variables) -> None:
+    """Refuse variables that are not of what was run."""
+    swept = found.labels[next(iter(found.labels))] if len(found.labels) > 4 else [None]
+    if len(cells) != len(swept):
+        raise InvalidInput("cells", len(cells), f"there must be {len(swept)}, one per value")
+    arms, policies = found.labels["arm"].tolist(), found.labels["policy"].tolist()
+    for cell, gaps in zip(cells, found.gaps.reshape(len(cells), -1), strict=True):
+        if [str(name) for name in cell.problem.names] != arms:
+            raise InvalidInput("arm", arms, "these are not the arms of the problem")
+        if not set(policies) <= set(cell.policies):
+            raise InvalidInput("policy", policies, "not all of these policies were run")
+        if gaps.tolist() != list(cell.problem.gaps):
+            raise InvalidInput("gaps", gaps, "these are not the gaps of the problem")
 
 
 def _tail(path: Path) -> bytes:

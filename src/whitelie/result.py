@@ -21,13 +21,13 @@ from whitelie.archive import Cell, read_cells, read_file, write_cells, write_fil
 from whitelie.bands import differences, simultaneous_band, t_interval
 from whitelie.errors import InvalidInput, whole_number
 from whitelie.problem import Problem
+from whitelie.variables import DIMENSIONS
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_DIMENSIONS = ("policy", "replicate", "time", "arm")
-_TAKEN = {*_DIMENSIONS, "pulls", "gaps", "regret", "mean", "standard_error", "lower", "upper"}
+_TAKEN = {*DIMENSIONS, "pulls", "gaps", "regret", "mean", "standard_error", "lower", "upper"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,7 +79,7 @@ class Result:
         number = whole_number("seed", seed, most=2**64 - 1)
         cell = Cell(problem, described, number, _plain("provenance", provenance))
         labels = (list(described), np.arange(sizes[1]), steps, arms)
-        coordinates = dict(zip(_DIMENSIONS, labels, strict=True))
+        coordinates = dict(zip(DIMENSIONS, labels, strict=True))
         return cls(_dataset(counts, np.array(problem.gaps), coordinates, [cell]))
 
     @classmethod
@@ -95,10 +95,10 @@ class Result:
         for result in results:
             if result.coordinate is not None:
                 raise InvalidInput("results", result.coordinate, "one is already stacked over this")
-            for dimension in _DIMENSIONS:
+            for dimension in DIMENSIONS:
                 if not result.pulls[dimension].equals(first.pulls[dimension]):
                     raise InvalidInput("results", dimension, "this differs between the results")
-        coordinates = {coordinate: labels, **{d: first.pulls[d].values for d in _DIMENSIONS}}
+        coordinates = {coordinate: labels, **{d: first.pulls[d].values for d in DIMENSIONS}}
         counts = np.stack([result.pulls.values for result in results])
         gaps = np.stack([result.dataset["gaps"].values for result in results])
         return cls(_dataset(counts, gaps, coordinates, [result.cells[0] for result in results]))
@@ -247,7 +247,11 @@ class Result:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the result that `save` wrote; refuse a file that is damaged, foreign or newer."""
+        """Return the result that `save` wrote; refuse a file that is damaged, foreign or newer.
+
+        A file from a stranger can be tried: nothing but counts and what was run is read from it,
+        nothing outside of it, and no more than it holds.
+        """
         return cls(read_file(Path(path)))
 
     def __eq__(self, other: object) -> bool:

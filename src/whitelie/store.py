@@ -7,6 +7,7 @@ chunk's name, not of the settings: a later run may ask for others, or for more r
 
 import hashlib
 import json
+import math
 import os
 import re
 import reprlib
@@ -61,7 +62,7 @@ class Store:
         name = f"{cell}-{fingerprint(policy)}-{start}-{start + len(pulls)}.npy"
         with _whole_file(self._chunks) as file:
             try:
-                np.save(file, pulls)
+                np.save(file, np.ascontiguousarray(pulls))
             except OSError:
                 Path(file.name).unlink()
                 raise
@@ -74,14 +75,9 @@ class Store:
             if not match or match[1] != str(cell) or match[2] != fingerprint(policy):
                 continue
             start, stop = int(match[3]), int(match[4])
-            pulls = _read(path)
-            if pulls is not None and self._is_sound(pulls, (stop - start, *self._shapes[cell])):
+            pulls = _read(path, (stop - start, *self._shapes[cell]))
+            if pulls is not None and (pulls.sum(axis=-1) == self._checkpoints).all():
                 yield start, pulls
-
-    def _is_sound(self, pulls: Array, shape: tuple[int, ...]) -> bool:
-        """Whether these can be counts: after t steps there are t pulls."""
-        right_form = pulls.dtype == np.int32 and pulls.shape == shape
-        return right_form and bool((pulls.sum(axis=-1) == self._checkpoints).all())
 
 
 def claim_folder(field: str, folder: Path, settings: dict[str, Any]) -> None:
@@ -120,7 +116,7 @@ def _open_folder(field: str, folder: Path, settings: str) -> None:
 def _check_same(field: str, folder: Path, path: Path, asked: dict[str, Any]) -> None:
     try:
         kept = json.loads(path.read_text())
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidInput(field, str(folder), "its settings.json is not whitelie's") from None
     for key, value in asked.items():
         if not isinstance(kept, dict) or key not in kept:
@@ -139,15 +135,28 @@ def _difference(key: str, kept: Any, asked: Any) -> str:
         place = next(i for i, value in enumerate(asked) if kept[i] != value)
         kept, asked, key = kept[place], asked[place], f"{key}[{place}]"
     if isinstance(kept, dict) and isinstance(asked, dict):
-        part = next(name for name in asked if kept.get(name) != asked[name])
-        kept, asked, key = kept.get(part), asked[part], f"{key}.{part}"
+        names = [*asked, *(kept.keys() - asked.keys())]
+        part = next(name for name in names if kept.get(name) != asked.get(name))
+        kept, asked, key = kept.get(part), asked.get(part), f"{key}.{part}"
     return f"it was made with {key} {reprlib.repr(kept)}, not {reprlib.repr(asked)}; {advice}"
 
 
-def _read(path: Path) -> Array | None:
-    """Return the array, or None if the disk lost part of it: it is then computed again."""
+def _read(path: Path, shape: tuple[int, ...]) -> Array | None:
+    """Return the array, or None if it is not what it should be: it is then computed again.
+
+    No memory is taken for what a header claims before the file is seen to hold it.
+    """
     try:
-        return np.asarray(np.load(path, allow_pickle=False))
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            if np.lib.format.read_magic(file) != (1, 0):
+                return None
+            header = np.lib.format.read_array_header_1_0(file)
+            left = path.stat().st_size - file.tell()
+            if header != (shape, False, np.dtype(np.int32)) or left != 4 * math.prod(shape):
+                return None
+            return np.fromfile(file, np.int32).reshape(shape)
     except (OSError, ValueError, EOFError):
         return None
 

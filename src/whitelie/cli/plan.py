@@ -48,8 +48,11 @@ def plan(  # noqa: PLR0913, PLR0917 (one parameter per option)
         ),
     ] = None,
     arrive: Annotated[
-        float, typer.Option(metavar="SHARE", help="The share of reports that arrive.")
+        float, typer.Option(metavar="SHARE", help="The share of answers ever reported on.")
     ] = 1.0,
+    delay: Annotated[
+        float, typer.Option(metavar="DAYS", help="How long after a decision its report arrives.")
+    ] = 0.0,
     reports_per_person: Annotated[
         int, typer.Option(metavar="N", help="How many reports one person sends.")
     ] = 1,
@@ -83,6 +86,7 @@ def plan(  # noqa: PLR0913, PLR0917 (one parameter per option)
             rates=None if rates is None else _numbers("rates", rates),
             traffic=traffic,
             arrive=arrive,
+            delay=delay,
             epsilon=None if epsilon is None else _numbers("epsilon", epsilon),
             channel=_channels(channel) if channel else None,
             policy=_policy(policy),
@@ -148,9 +152,12 @@ def _policy(name: str) -> "Policy":
 
 
 def _show_plan(found: "Plan") -> None:
-    from whitelie.planning.option import epsilon_text  # noqa: PLC0415
+    from whitelie.planning.option import delay_text, epsilon_text, percent  # noqa: PLC0415
 
     _show_table(found.options)
+    design = found.design
+    if design.arrive < 1 or design.delay:
+        show(f"{percent(design.arrive)} of the answers are reported on, {delay_text(design)}.")
     for option in found.options:
         show(f"ε = {epsilon_text(option.epsilon)}: {option.mechanism}.")
     _show_theory(found.options)

@@ -6,6 +6,9 @@ probabilities of being best. kl-UCB and UCB react to every feedback of an arm th
 batch is played in turns: the arm of the largest index is pulled as often as makes 1 % of its own
 pulls, and sees its feedback. f(t) is that of the batch's beginning. Feedback is binomial.
 
+Where reports take their time, decisions are made on the counts of some pulls before; pulls since
+then are pending, as they are for the live rule.
+
 While turns are single pulls, kl-UCB and UCB are those of `plain.py`, word for word. Affine channels
 only.
 """
@@ -201,8 +204,8 @@ def has_small_counts(state: State) -> bool:
 
 
 @jit
-def draw_decisions(game: Game, state: State, n: int, key: Word) -> None:
-    """Make n Thompson decisions pending, one by one, with the words that `decide` would use."""
+def draw_decisions(game: Game, state: State, n: int, key: Word, decided: Array) -> None:
+    """Count n Thompson decisions, one by one, with the words that `decide` would use."""
     size = len(state.pulls)
     values, best = np.full(n, -math.inf), np.zeros(n, dtype=np.int64)
     for k in range(size):
@@ -213,7 +216,7 @@ def draw_decisions(game: Game, state: State, n: int, key: Word) -> None:
             if value > values[i]:
                 values[i], best[i] = value, k
     for arm in best:
-        state.pending[arm] += 1
+        decided[arm] += 1
 
 
 @jit
@@ -229,54 +232,77 @@ def pull_often(game: Game, streams: Streams, state: State, k: int, n: int) -> No
 
 
 @jit
-def play_turns(game: Game, streams: Streams, state: State, n: int) -> None:
+def play_turns(game: Game, streams: Streams, made: State, seen: State, n: int) -> None:
     """Pull n times by the index rule, in turns; exact ties go to the largest word."""
-    size = len(state.pulls)
-    t = state.pulls.sum()
-    f = exploration(game.rule, t)
+    size = len(made.pulls)
+    t = made.pulls.sum()
+    f = exploration(game.rule, seen.pulls.sum())
     indices = np.empty(size)
     for k in range(size):
-        untried = state.pulls[k] == 0
-        indices[k] = math.inf if untried else index(game.rule, game.arms, state, k, f)
+        untried = seen.pulls[k] + seen.pending[k] == 0
+        indices[k] = math.inf if untried else index(game.rule, game.arms, seen, k, f)
     left = n
     while left > 0:
         best = largest(indices, word(streams.decision_key, t + n - left))
-        pulls = min(left, max(1, state.pulls[best] // PART))
-        pull_often(game, streams, state, best, pulls)
-        indices[best] = index(game.rule, game.arms, state, best, f)
+        pulls = min(left, max(1, made.pulls[best] // PART))
+        pull_often(game, streams, made, best, pulls)
+        seen.pending[best] = made.pulls[best] - seen.pulls[best]
+        indices[best] = index(game.rule, game.arms, seen, best, f)
         left -= pulls
 
 
 @jit
-def play_together(game: Game, streams: Streams, state: State, n: int) -> None:
+def play_together(game: Game, streams: Streams, made: State, seen: State, n: int) -> None:
     """Pull n times by Thompson sampling, all from one posterior."""
-    key = word(streams.decision_key, state.pulls.sum())
-    if n <= (SOME if has_small_counts(state) else FEW):
-        draw_decisions(game, state, n, key)
+    key = word(streams.decision_key, made.pulls.sum())
+    decided = made.pending
+    if n <= (SOME if has_small_counts(seen) else FEW):
+        draw_decisions(game, seen, n, key, decided)
     else:
-        shares = np.empty(len(state.pulls))
-        fill_shares(game, state, shares)
-        multinomial(n, shares, key, state.pending)
-    for k in range(len(state.pulls)):
-        pull_often(game, streams, state, k, state.pending[k])
-        state.pending[k] = 0
+        shares = np.empty(len(made.pulls))
+        fill_shares(game, seen, shares)
+        multinomial(n, shares, key, decided)
+    for k in range(len(made.pulls)):
+        pull_often(game, streams, made, k, decided[k])
+        decided[k] = 0
 
 
 @jit
-def run_batches(game: Game, seed: Word, replicate: int, ends: Array) -> tuple[Array, Array]:
-    """Return pulls and successes of each arm (column) at every batch's end (row)."""
+def look_back(seen: State, made: State, pulls: Array, successes: Array, rows: int) -> None:
+    """Let the counts after so many batches be those that are seen, and the rest pending."""
+    if rows > 0:
+        seen.pulls[:] = pulls[rows - 1]
+        seen.successes[:] = successes[rows - 1]
+    seen.pending[:] = made.pulls - seen.pulls
+
+
+@jit
+def run_batches(
+    game: Game, seed: Word, replicate: int, ends: Array, lag: int
+) -> tuple[Array, Array]:
+    """Return pulls and successes of each arm (column) at every batch's end (row).
+
+    Without a lag a batch sees all feedback before it. Else it sees the counts at the batch's end
+    that is nearest to `lag` pulls before.
+    """
     size = len(game.thresholds)
     pulls = np.empty((len(ends), size), dtype=np.int64)
     successes = np.empty((len(ends), size), dtype=np.int64)
     streams = streams_of(seed, replicate, size)
-    state = new_state(size)
-    t = ZERO
+    made = new_state(size)
+    seen = new_state(size) if lag > 0 else made
+    t, rows, nearest = ZERO, ZERO, ZERO
     for batch in range(len(ends)):
+        if lag > 0:
+            while rows < batch and abs(ends[rows] - (t - lag)) <= abs(nearest - (t - lag)):
+                nearest = ends[rows]
+                rows += 1
+            look_back(seen, made, pulls, successes, rows)
         if game.rule.code == TS_RULE:
-            play_together(game, streams, state, ends[batch] - t)
+            play_together(game, streams, made, seen, ends[batch] - t)
         else:
-            play_turns(game, streams, state, ends[batch] - t)
-        pulls[batch] = state.pulls
-        successes[batch] = state.successes
+            play_turns(game, streams, made, seen, ends[batch] - t)
+        pulls[batch] = made.pulls
+        successes[batch] = made.successes
         t = ends[batch]
     return pulls, successes

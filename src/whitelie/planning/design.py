@@ -19,7 +19,7 @@ MOST_TRAFFIC = 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """Expected rates, answers asked per day and what share of them arrives, and the policy.
+    """Expected rates, answers asked per day, what share of them arrives and when, and the policy.
 
     >>> design = Design(rates=(0.05, 0.05, 0.06), traffic=20_000, arrive=0.8)
     >>> design.reports_per_day, design.horizon
@@ -29,6 +29,7 @@ class Design:
     rates: tuple[float, ...]
     traffic: float
     arrive: float = 1.0
+    delay: float = 0.0
     reports_per_person: int = 1
     policy: Policy = field(default_factory=TS)
 
@@ -36,6 +37,7 @@ class Design:
         object.__setattr__(self, "rates", _rates(self.rates))
         object.__setattr__(self, "traffic", _traffic(self.traffic))
         object.__setattr__(self, "arrive", _arrive(self.arrive))
+        object.__setattr__(self, "delay", _delay(self.delay))
         whole_number("reports_per_person", self.reports_per_person, least=1, most=10**6)
         _check_policy(self.policy)
         if self.horizon < 10 * len(self.rates):
@@ -80,6 +82,11 @@ class Design:
         """How many reports arrive in a year."""
         return math.floor(YEAR * self.reports_per_day)
 
+    @property
+    def lag(self) -> int:
+        """How many later decisions are made before a report arrives, of those reported on."""
+        return round(self.delay * self.reports_per_day)
+
     def problem(self, channel: RandomizedResponse) -> Problem:
         """Return the bandit problem when every answer goes through this channel."""
         return Problem(self.rates, channel)
@@ -112,6 +119,7 @@ class Design:
             "rates": list(self.rates),
             "traffic": self.traffic,
             "arrive": self.arrive,
+            "delay": self.delay,
             "reports_per_day": self.reports_per_day,
             "reports_per_person": self.reports_per_person,
             "policy": self.policy.to_dict(),
@@ -154,6 +162,17 @@ def _traffic(traffic: Any) -> float:
 def _arrive(arrive: Any) -> float:
     reason = "give the share of reports that arrive, above 0 and at most 1"
     return real_number("arrive", arrive, reason, least=5e-324, most=1)
+
+
+def _delay(delay: Any) -> float:
+    reason = (
+        "give the days from a decision to its report, from 0 and below "
+        f"{YEAR}: a plan looks one year ahead"
+    )
+    days = real_number("delay", delay, reason, least=0, most=YEAR)
+    if days == YEAR:
+        raise InvalidInput("delay", delay, reason)
+    return days
 
 
 def _check_policy(policy: Any) -> None:

@@ -305,6 +305,17 @@ def percent(share: float, decimals: int = 2) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
 
+def delay_text(design: Design) -> str:
+    """Say when reports arrive.
+
+    >>> delay_text(Design(rates=(0.1, 0.2), traffic=100, delay=7))
+    '7 days after the decision'
+    """
+    if not design.delay:
+        return "at once"
+    return f"{design.delay:g} {'day' if design.delay == 1 else 'days'} after the decision"
+
+
 def amount(value: float) -> str:
     """Return an amount of rewards: whole, or with the figures that matter below ten.
 

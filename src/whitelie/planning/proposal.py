@@ -48,6 +48,7 @@ def plan(  # noqa: PLR0913 (what users expect to tune, all by name)
     rates: Any = None,
     traffic: float,
     arrive: float = 1.0,
+    delay: float = 0.0,
     epsilon: Any = None,
     channel: Any = None,
     policy: Policy | None = None,
@@ -62,7 +63,8 @@ def plan(  # noqa: PLR0913 (what users expect to tune, all by name)
     """Return what each epsilon would cost over a year: lost rewards, and days until one knows.
 
     Either `arms` arms of which one has `rate` + `difference` and the others `rate`, or the expected
-    `rates`. `traffic` answers are asked for on a day and the share `arrive` of them arrives.
+    `rates`. `traffic` answers are asked for on a day; the share `arrive` of them is ever
+    reported on, and a report arrives `delay` days after its decision, each exactly so late.
     `epsilon` is one or several numbers (0.5, 1 and 2 unless given), or `channel` one or several
     mechanisms. With a budget, `within_days` until one knows or `lose_at_most` rewards in a year,
     the smallest epsilon that keeps it is searched for. Thompson sampling unless another policy is
@@ -77,6 +79,7 @@ def plan(  # noqa: PLR0913 (what users expect to tune, all by name)
         rates,
         traffic=traffic,
         arrive=arrive,
+        delay=delay,
         reports_per_person=reports_per_person,
         policy=TS() if policy is None else policy,
     )

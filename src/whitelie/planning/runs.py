@@ -64,9 +64,10 @@ def best_shares(pulls: Array, times: Array, best: tuple[int, ...]) -> Array:
 class Runs:
     """What became of every replicate (row).
 
-    By time (column): the regret, and whether the best arm had more than 90 % of the recent
-    reports. Then: after how many reports the intervals told one arm from all others, infinity for
-    never, and whether the arm with most of the last recent reports was a wrong one.
+    Time counts the answers that are reported on, when they are asked for. By time (column): the
+    regret, and whether the best arm had more than 90 % of the recent ones. Then: when the intervals
+    told one arm from all others, the last report needed having arrived, infinity for never, and
+    whether the arm with most of the last recent reports was a wrong one.
     """
 
     times: Array
@@ -123,7 +124,8 @@ def _run_chunk(
 ) -> tuple[Array, ...]:
     chunk, (at_zero, at_one), channel = what
     gaps = np.array(design.problem(channel).gaps)
-    histories = [run_batches(game, np.uint64(seed), replicate, ends) for replicate in chunk]
+    key, lag = np.uint64(seed), design.lag
+    histories = [run_batches(game, key, replicate, ends, lag) for replicate in chunk]
     pulls = np.stack([history[0] for history in histories])
     separated = np.full(len(chunk), np.inf)
     for i, (pulled, ones) in enumerate(histories):
@@ -131,7 +133,7 @@ def _run_chunk(
         looks = Looks(pulled, successes, at_zero, at_one)
         row, _ = first_separation(looks, ALPHA / len(gaps))
         if row >= 0:
-            separated[i] = ends[row]
+            separated[i] = ends[row] + lag
     favourite = recent_pulls(pulls, ends)[:, -1].argmax(axis=1)
     return (
         pulls @ gaps,

@@ -12,7 +12,7 @@ from whitelie.planning.budget import Budget
 from whitelie.planning.curves import Marked, marked_options, pictures
 from whitelie.planning.design import YEAR, Design
 from whitelie.planning.knowing import LEVEL, SURE, Chance, Time
-from whitelie.planning.option import Mechanism, People, amount, percent
+from whitelie.planning.option import Mechanism, People, amount, delay_text, percent
 from whitelie.planning.proposal import Plan
 from whitelie.planning.runs import KNOWN, RECENT, SHARE
 from whitelie.policy import KLUCB, TS, UCB, UCB1, Policy
@@ -70,6 +70,7 @@ def _left_out(marked: Sequence[Marked]) -> str:
 def _design(design: Design) -> str:
     """Describe a design in a sentence or two."""
     arriving = "" if design.arrive == 1 else f", of which {percent(design.arrive)} arrive"
+    late = f" A report arrives {delay_text(design)}." if design.delay else ""
     several = design.reports_per_person
     each = f" Each person sends {several} reports in all." if several > 1 else ""
     rates = sorted(design.rates, reverse=True)
@@ -79,7 +80,7 @@ def _design(design: Design) -> str:
     return (
         f"{len(rates)} variants {_rates(rates)}. The difference that matters is "
         f"{lead:.3g} {points}. {design.traffic:,.10g} answers are asked for on a day"
-        f"{arriving}.{each} {policy} decides what is shown."
+        f"{arriving}.{late}{each} {policy} decides what is shown."
     )
 
 

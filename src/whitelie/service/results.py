@@ -1,6 +1,7 @@
 """What an experiment has found: a table of its arms, one sentence, and alarms."""
 
 import io
+import unicodedata
 from collections.abc import Iterator
 from csv import QUOTE_NONNUMERIC, writer
 from dataclasses import dataclass
@@ -366,9 +367,22 @@ def csv(results: Results) -> str:
     return text.getvalue()
 
 
+FORMULA = ("=", "+", "-", "\N{MINUS SIGN}", "@")
+BLANKS = "\u115f\u1160\u2800\u3164\uffa0"
+"""Letters and symbols that are drawn as nothing."""
+
+
 def _cell(value: str | bool | float | None) -> str | float | None:
+    """Return what stands in the file; a text that a spreadsheet may run begins with a quote.
+
+    Spreadsheets take signs of any width for a formula's, and pass over what nobody sees before
+    them: spaces, control and format characters, marks.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
-        return "'" + value
+    if isinstance(value, str):
+        visible = (c for c in value if unicodedata.category(c)[0] not in "CZM" and c not in BLANKS)
+        first = unicodedata.normalize("NFKC", next(visible, ""))
+        if first.startswith(FORMULA) or value.startswith(("\t", "\r", "\n")):
+            return "'" + value
     return value

@@ -175,6 +175,8 @@ def _toml(text: str, source: str) -> dict[str, Any]:
         reason = str(error).replace("at end of document", end)
     except RecursionError:
         reason = "lists or tables are nested too deeply"
+    except ValueError as error:  # of a number with thousands of digits
+        reason = str(error)
     raise InvalidInput("specification", source, f"this is not TOML: {reason}")
 
 

@@ -3,6 +3,7 @@
 import difflib
 import math
 import re
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,6 +45,8 @@ def listed(names: Collection[Any]) -> str:
 
 def number(path: str, given: Any) -> float:
     """Return the value if it is a number."""
+    if isinstance(given, int) and abs(given) > sys.float_info.max:
+        raise InvalidInput(path, given, "give a smaller number")
     if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given):
         raise InvalidInput(path, given, "give a number")
     return given
