@@ -57,7 +57,7 @@ from whitelie.service.store.postgresql import PostgresStore
 from whitelie.service.token import Seal, fingerprint
 
 SEAL = Seal([SECRET.encode()])
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 OTHER_SECRET = "tests only: 1e2d3c4b5a6f7988 another"
 
 
