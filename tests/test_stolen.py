@@ -88,7 +88,7 @@ async def test_a_stolen_secret_forges_reports_in_any_minute_until_it_is_removed(
     secret.write_private(file, file.read_text().splitlines()[0] + "\n")  # sed -i '2,$d'
 
     async def is_refused() -> bool:
-        return await served.report(spare[1:2]) == ["invalid"]
+        return await served.report(spare[:1]) == ["invalid"]
 
     assert await eventually(is_refused)  # the running server reads the file again
     assert await served.report(honest[1:]) == ["invalid"]  # given up, as documented
