@@ -464,6 +464,8 @@ def overfull(database: Path, minutes: int, decisions: int) -> list[str]:
         "experiments": 1,
         "keys": 2,
         "counts": 3 * minutes,
+        "steps": 3 * minutes,
+        "shown": 3,
         "spent": decisions // BLOCK + 1,
         "state": 1,
         "sqlite_sequence": 2,
