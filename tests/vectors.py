@@ -411,7 +411,10 @@ def sendings() -> list[Any]:
         "zz": charge(TODAY, 1, tight),
         "aa": charge(TODAY + INSTANT, 1, tight),
     }
-    old: Charge = charge(TODAY + INSTANT, 9)
+
+    def old(found: Charge | str) -> dict[str, Charge | str]:
+        return {"ledger": found}
+
     new: dict[str, Charge | str] = {"aa": charge(TODAY, 1), "bb": charge(TODAY + INSTANT, 1)}
     return [
         sending(tabs, [*tabs]),
@@ -440,11 +443,11 @@ def sendings() -> list[Any]:
         sending(back, ["aa", "zz"], TODAY + 1),
         sending(back, ["aa", "zz"], TODAY - 1),
         # What earlier versions spent comes before all, whenever it was found.
-        sending({"ledger": old} | new, ["aa", "bb"], TODAY + 1),
-        sending({"ledger": old} | new, ["bb"], TODAY + 1),
-        sending({"ledger": charge(TODAY + 3, 10)} | new, ["aa", "bb"], TODAY + 4),
-        sending({"ledger": charge(TODAY - 2, 10)} | new, ["aa", "bb"], TODAY + 1),
-        sending({"ledger": "null"} | new, ["aa", "bb"], TODAY + 9),
+        sending(old(charge(TODAY + INSTANT, 9)) | new, ["aa", "bb"], TODAY + 1),
+        sending(old(charge(TODAY + INSTANT, 9)) | new, ["bb"], TODAY + 1),
+        sending(old(charge(TODAY + 3, 10)) | new, ["aa", "bb"], TODAY + 4),
+        sending(old(charge(TODAY - 2, 10)) | new, ["aa", "bb"], TODAY + 1),
+        sending(old("null") | new, ["aa", "bb"], TODAY + 9),
         # More than any cap: before it, after it, and itself.
         sending({"aa": charge(TODAY, None), "bb": charge(TODAY, 1)}, ["bb"]),
         sending({"aa": charge(TODAY, 1), "bb": charge(TODAY, None)}, ["aa"]),
@@ -460,8 +463,13 @@ TOKENS = [(0, False), (4096, True), (4097, False)]
 
 def answer(is_understood: bool, **changes: Any) -> Any:
     """An answer to the question for a decision; a change of ... leaves a field out."""
-    mechanism = {"p00": 0.75, "p11": 0.75, "window": 60, "spread": 60}
-    decision = {"arm": "green", "payload": None, "token": "token", "expires_in": 90_000}
+    mechanism: dict[str, Any] = {"p00": 0.75, "p11": 0.75, "window": 60, "spread": 60}
+    decision: dict[str, Any] = {
+        "arm": "green",
+        "payload": None,
+        "token": "token",
+        "expires_in": 90_000,
+    }
     for name, value in changes.items():
         (mechanism if name in mechanism else decision)[name] = value
     known = {name: each for name, each in mechanism.items() if each is not ...}
