@@ -74,16 +74,17 @@ class Outbox:
     has_consent: Callable[[], bool]
     pauses: Pauses = field(default_factory=Pauses)
     untried: set[str] = field(default_factory=set)
-    started: float = 0.0
+    due_at_start: frozenset[str] = frozenset()
 
     def start(self) -> None:
         """Take note of what is due now."""
-        now = self.started = self.now()
+        now = self.now()
         self.untried = {
             key
             for key, report in self.waiting()
             if report.sending != WHEN_DUE and report.on_clock(now).earliest <= now
         }
+        self.due_at_start = frozenset(self.untried)
 
     def waiting(self) -> Iterator[tuple[str, Report]]:
         """Yield all reports by their keys; what cannot be read now is left out."""
@@ -147,9 +148,10 @@ class Outbox:
             return None
 
     def _time(self, key: str, report: Report, now: float) -> float:
-        held = max(self.pauses.until(ALL, now), self.pauses.until(key, now))
-        earliest = report.on_clock(now).earliest
-        return max(earliest, held) if report.sending == WHEN_DUE else earliest
+        earliest = max(report.on_clock(now).earliest, now)
+        if report.sending != WHEN_DUE:
+            return earliest
+        return max(earliest, self.pauses.until(ALL, now), self.pauses.until(key, now))
 
     def _due(self) -> list[tuple[str, bool]]:
         """Return what is due, in this order: the keys, and whether "when-due" is the rule."""
@@ -161,7 +163,8 @@ class Outbox:
             for key, report in self.waiting():
                 is_when_due = report.sending == WHEN_DUE
                 if not is_when_due and key not in self.untried:
-                    self._warn_if_long_due(report, now)
+                    if key not in self.due_at_start:
+                        self._warn_if_long_due(report, now)
                 elif self._time(key, report, now) <= now:
                     due.append((report.due, key, is_when_due))
         return [(key, is_when_due) for _, key, is_when_due in sorted(due)]
@@ -179,7 +182,7 @@ class Outbox:
                 self.shelf.remove(charge)
 
     def _warn_if_long_due(self, report: Report, now: int) -> None:
-        if report.earliest > self.started and now - report.earliest > DAY:
+        if now - report.earliest > DAY:
             self.trouble.warn(
                 "next visit",
                 "a report has been due for a day and waits for the next start of a client; where "

@@ -1,7 +1,7 @@
 """A report that waits: both noisy bits are drawn, one of them will be sent."""
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
 from whitelie.channel.coin import RandomBits
@@ -105,24 +105,31 @@ class Report:
         """Return the report of a text, or None if it is not one; other fields are dropped."""
         try:
             found = parse(text)
-            known = {field.name: found[field.name] for field in fields(cls)[:-1]}
-            is_when_due = found.get("sending") == WHEN_DUE
-            first, second = known["bits"]
-            known |= {"bits": (first, second), "sending": WHEN_DUE if is_when_due else NEXT_VISIT}
-            report = cls(**known)
-            report._check()
+            bits = [finite(bit) for bit in (*found["bits"], found["bit"])]
+            if not {*bits} <= {0, 1} or bits[2] not in bits[:2]:
+                return None
+            first, second, bit = map(int, bits)
+            return cls(
+                server=_text(found["server"]),
+                experiment=_text(found["experiment"]),
+                arm=_text(found["arm"]),
+                token=_text(found["token"]),
+                decided=finite(found["decided"]),
+                until=finite(found["until"]),
+                due=finite(found["due"]),
+                expires=finite(found["expires"]),
+                bits=(first, second),
+                bit=bit,
+                sending=WHEN_DUE if found.get("sending") == WHEN_DUE else NEXT_VISIT,
+            )
         except (ValueError, TypeError, KeyError):
             return None
-        return report
 
-    def _check(self) -> None:
-        texts: tuple[Any, ...] = (self.server, self.experiment, self.arm, self.token)
-        bits = [finite(bit) for bit in (*self.bits, self.bit)]
-        for time in (self.decided, self.until, self.due, self.expires):
-            finite(time)
-        is_sound = all(isinstance(text, str) for text in texts) and {*bits} <= {0, 1}
-        if not (is_sound and self.bit in self.bits):
-            raise ValueError
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
 
 
 def new_id(randbits: RandomBits) -> str:
