@@ -863,7 +863,12 @@ def test_a_damaged_bit_is_not_sent(stub: Stub) -> None:
     client = decided(stub, storage=storage)
     (key,) = [key for key in storage.keys() if "report" in key]  # noqa: SIM118
     stored = json.loads(storage.get(key) or "")
-    for wrong in ({"bit": 2}, {"bit": True}, {"bits": [0, 0], "bit": 1}, {"due": "soon"}):
+    for wrong in (
+        *({"bit": 2}, {"bit": True}, {"bit": [0]}, {"bits": [0, 0], "bit": 1}),
+        *({"bits": bits} for bits in ([], [0], [0, 1, 1], "01", {}, {"0": 0, "1": 1}, 7)),
+        *({"due": due} for due in ("soon", None, True, math.inf, math.nan, 10**400)),
+        *({name: 7} for name in ("server", "experiment", "arm", "token")),
+    ):
         assert Report.from_text(json.dumps(stored | wrong)) is None
     storage.set(key, json.dumps(stored | {"bit": 7}))
     assert client.flush() == 0

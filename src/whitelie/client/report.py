@@ -105,10 +105,10 @@ class Report:
         """Return the report of a text, or None if it is not one; other fields are dropped."""
         try:
             found = parse(text)
-            bits = [finite(bit) for bit in (*found["bits"], found["bit"])]
-            if not {*bits} <= {0, 1} or bits[2] not in bits[:2]:
+            first, second = map(_bit, found["bits"])
+            bit = _bit(found["bit"])
+            if bit not in (first, second):
                 return None
-            first, second, bit = map(int, bits)
             return cls(
                 server=_text(found["server"]),
                 experiment=_text(found["experiment"]),
@@ -124,6 +124,12 @@ class Report:
             )
         except (ValueError, TypeError, KeyError):
             return None
+
+
+def _bit(value: Any) -> int:
+    if finite(value) not in (0, 1):
+        raise ValueError
+    return int(value)
 
 
 def _text(value: Any) -> str:
