@@ -254,11 +254,9 @@ class Client:
         return decision
 
     def _warn_refused(self, answer: Answer) -> None:
-        said = "something that is no decision"
-        if (
-            300 <= answer.status < 600
-        ):  # a number and no text: a service does not choose what we say
-            said = str(answer.status)
+        # A status is a number: a service does not choose what a program says.
+        is_status = 300 <= answer.status < 600
+        said = str(answer.status) if is_status else "something that is no decision"
         self._trouble.warn(
             f"refused {said}",
             f"{self._transport.address} answered {said}, so the fallback is shown; "
@@ -277,9 +275,12 @@ class Client:
                     return first  # another process was quicker; this decision is never shown
                 key = self._stored(experiment, decision, now) if within else None
                 if sticky and consent:
-                    report = None if key is None else key.removeprefix(PREFIX)
-                    kept = {"arm": decision.arm, "payload": decision.payload, "report": report}
-                    kept["server"] = self._transport.address
+                    kept = {
+                        "server": self._transport.address,
+                        "arm": decision.arm,
+                        "payload": decision.payload,
+                        "report": None if key is None else key.removeprefix(PREFIX),
+                    }
                     self._shelf.set(STICKY + experiment, json.dumps(kept))
         except StorageFailed as failed:
             self._trouble.warn_storage(failed)
