@@ -222,13 +222,13 @@ def pruned(stored: dict[str, str], cap: dict[str, float], now: int) -> dict[str,
     }
 
 
-def fits(charges: list[Charge], cap: dict[str, float], moment: int) -> bool:
-    """Return whether charges within the span of a cap that ends now cost at most the cap."""
-    start = moment - Fraction(cap["days"]) * DAY * MILLISECONDS
-    within = [each["epsilon"] for each in charges if each["at"] > start]
-    if None in within:
+def fits(others: list[Charge], own: Charge) -> bool:
+    """Return whether a charge, with others in the span that it ends, is within its own cap."""
+    start = own["at"] - Fraction(own["cap"]["days"]) * DAY * MILLISECONDS
+    counted = [each["epsilon"] for each in others if each["at"] > start] + [own["epsilon"]]
+    if None in counted:
         return False
-    return sum(map(Fraction, within)) <= Fraction(cap["epsilon"]) * TOLERANCE
+    return sum(map(Fraction, counted)) <= Fraction(own["cap"]["epsilon"]) * TOLERANCE
 
 
 def ledger(
@@ -241,7 +241,7 @@ def ledger(
         now, cap = at(day), capped(numbers)
         after = pruned(known, cap, now)
         new = {"at": now, "epsilon": epsilon, "cap": cap}
-        kept = fits([*after.values(), new], cap, now)
+        kept = fits([*after.values()], new)
         name = f"{number:024x}"
         found.append({"id": name, "now": now, "epsilon": epsilon, "cap": cap, "kept": kept})
         if kept:
@@ -396,8 +396,8 @@ def sending(stored: dict[str, Charge | str], waits: list[str], day: float = TODA
         own = charges.get(name)
         if own is None:
             continue
-        counted = [each for key, each in charges.items() if place(key) <= place(name)]
-        if not fits(counted, own["cap"], own["at"]):
+        before = [each for key, each in charges.items() if place(key) < place(name)]
+        if not fits(before, own):
             erased.append(name)
     return {"stored": texts, "now": now, "erased": erased}
 
@@ -429,6 +429,8 @@ def sendings() -> list[Any]:
         sending(pair | {"bb": charge(TODAY, 2, (3, 1))}, ["aa", "bb"]),
         sending(pair | {"bb": charge(TODAY, 2, (3, 2))}, ["aa", "bb"]),
         sending(pair | {"bb": charge(TODAY, 2, (4, 2))}, ["aa", "bb"]),
+        # It counts itself, also in a span of no days.
+        sending({"aa": charge(TODAY, 1, (1, 0)), "bb": charge(TODAY, 2, (1, 0))}, ["aa", "bb"]),
         # Nothing is pruned, however old it is.
         sending(race, [*race], TODAY + 39),
         sending(race, [*race], TODAY + 41),
