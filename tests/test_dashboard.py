@@ -192,7 +192,7 @@ def test_plotly_is_served_as_its_package_has_it(site: Site) -> None:
     assert plain.text == get_plotlyjs()
 
 
-def test_readers_learn_how_many_rows_there_are(site: Site) -> None:
+def test_admins_learn_how_many_rows_there_are(site: Site) -> None:
     tables = site.ask("GET", "/v1/stored").json()["tables"]
     known = {"epochs", "experiments", "keys", "counts", "steps", "shown", "spent"}
     assert set(tables) == known
