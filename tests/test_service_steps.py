@@ -181,11 +181,11 @@ async def test_metrics_of_readers_add_up_what_was_shown(served: Served) -> None:
 
 async def test_readers_do_not_see_who_is_late(served: Served) -> None:
     """What is overdue or missing moves with one report, however it is rounded."""
-    await served.create(sending="when-due")
+    await served.create(sending="when-due", feedback_ttl=2 * 86400)
     made = await served.decide("button", 13, available=["green"])
     before, last = await seen(served, "reader"), await seen(served, "admin")
     assert before["results", "green", "pending"] == 13
-    for days, reports in ((1, 0), (0, 1), (0, 3), (8, 0)):  # 12 become 9, overdue and then missing
+    for days, reports in ((1, 0), (0, 1), (0, 3), (2, 0)):  # 13 become 9, overdue and then missing
         served.clock.forward(days * 86400)
         await expire(served.service.engine)
         for _ in range(reports):
