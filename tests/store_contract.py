@@ -349,15 +349,34 @@ class StoreContract:
         store.commit(answers(0, [1] * 9, minute=302))
         store.roll_back(1, 101, 102, None, Restated(303, 10))  # 9 are left instead of 14
         assert store.shown(1) == {0: Step(14, 0, 301)}
-        store.commit(answers(9, [1] * 15, minute=304))  # 24 ones cannot be a step beside 14 zeros
-        assert store.shown(1) == {0: Step(14, 0, 301)}
+        store.commit(answers(9, [1] * 15, minute=304))  # 24 ones are no step beside 14 zeros
+        assert store.steps(1, 0, 1000) == {(304, 0): Step(24, 24, 304)}
+        assert store.shown(1) == {0: Step(24, 24, 304)}
         store.commit(answers(24, [0] * 20, minute=305))
-        assert store.steps(1, 0, 1000) == {(301, 0): Step(14, 0, 301), (305, 0): Step(30, 24, 305)}
+        assert store.steps(1, 0, 1000) == {(304, 0): Step(24, 24, 304), (305, 0): Step(20, 0, 305)}
         assert store.shown(1) == {0: Step(44, 24, 305)}
         store.roll_back(1, 0, 1000, None, Restated(400, 10))
         assert not store.shown(1)
         assert not store.steps(1, 0, 1000)
         assert not store.totals(1)
+
+    @pytest.mark.parametrize("bit", [0, 1])
+    def test_steps_go_on_after_a_small_rollback_whatever_bits_come(
+        self, store: Store, bit: int
+    ) -> None:
+        """The bits that were removed are shown still, and may be others than all that come."""
+        made = [decision(n, minute=150 if n < 3 else 100) for n in range(10)]
+        others = [decision(n, arm=1) for n in range(10, 20)]
+        reports = [Report(one, 1 - bit) for one in made + others]
+        store.commit(Batch(issued(*made, *others), reports, minute=190, steps={1: 10}))
+        before, other = store.shown(1).values()
+        store.roll_back(1, 150, 151, None, Restated(191, 10))
+        for number in range(13):
+            assert store.shown(1)[0] == before == Step(10, 10 * (1 - bit), 190)
+            store.commit(answers(20 + number, [bit], minute=200 + number))
+        after = Step(20, 7 * (1 - bit) + 13 * bit, 212)
+        assert store.shown(1) == {0: after, 1: other}
+        assert store.steps(1, 0, 1000) == {(212, 0): after, (190, 1): other}
 
     def test_fewer_than_a_step_that_a_rollback_leaves_are_held(self, store: Store) -> None:
         store.commit(answers(0, [1] * 4))
@@ -586,7 +605,10 @@ class Model:
         for experiment, arm in touched:
             answered, ones = self.held(experiment, arm)
             step = batch.steps.get(experiment)
-            if step is not None and answered >= step and 0 <= ones <= answered:
+            if step is not None and answered >= step:
+                if not 0 <= ones <= answered:
+                    self.hide(experiment, arm)
+                    answered, ones = self.held(experiment, arm)
                 self.show(Place(experiment, arm, batch.minute), answered, ones)
         return answers
 

@@ -192,7 +192,7 @@ def test_plotly_is_served_as_its_package_has_it(site: Site) -> None:
     assert plain.text == get_plotlyjs()
 
 
-def test_readers_learn_how_many_rows_there_are(site: Site) -> None:
+def test_admins_learn_how_many_rows_there_are(site: Site) -> None:
     tables = site.ask("GET", "/v1/stored").json()["tables"]
     known = {"epochs", "experiments", "keys", "counts", "steps", "shown", "spent"}
     assert set(tables) == known
@@ -294,7 +294,18 @@ def test_health_says_what_became_of_decisions_and_how_late(look: Look, site: Sit
         sight.check()
     with look(KEYS["reader"]) as sight:
         sight.open("learning")
-        expect(sight.page.get_by_text("of those made")).to_be_hidden()
+        panel = sight.page.locator("#health-panel")
+        expect(panel.get_by_text("of those made")).to_be_hidden()
+        expect(panel.get_by_text("Missing reports")).to_be_hidden()
+        expect(panel).to_contain_text("Pending: not answered, as far as readers see.")
+        for arm in range(panel.locator("tbody tr").count()):
+            cells = panel.locator("tbody tr").nth(arm).locator("td").all_text_contents()
+            assert all(re.fullmatch(r"[\d,]+", cell) for cell in cells[:2])
+            assert cells[2:] == ["–", "–", "–"]
+        rows = sight.page.locator("table", has_text="Rows in this server").locator("tbody tr")
+        expect(rows).to_have_count(4)
+        expect(rows.filter(has_text="reports shown at once")).to_have_count(1)
+        sight.check()
 
 
 @pytest.mark.parametrize("sending", ["next-visit", "when-due"])

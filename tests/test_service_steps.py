@@ -15,10 +15,12 @@ import pytest
 
 from service import ALL, BUTTON, ONE, START, Line, Served, refused, serving
 from whitelie.service.store import Step
+from whitelie.service.upkeep import expire
+from whitelie.service.watch import latest_results
 
 pytestmark = pytest.mark.anyio
 STEP = 10
-METRIC = re.compile(r"^(whitelie_(?:arm|reports)_\S+) (\S+)$", re.MULTILINE)
+METRIC = re.compile(r"^(whitelie_\S+) (\S+)$", re.MULTILINE)
 
 Figures = dict[tuple[str, ...], float]
 
@@ -46,11 +48,13 @@ async def seen(served: Served, role: str) -> Figures:
     found["results", "reports"] = results["reports"]
     found["results", "converged"] = -1 if results["converged"] is None else results["converged"]
     found["results", "alarms"] = len(results["alarms"])
+    found["results", "last_report"] = float(results["last_report"] is not None)
     table = csv.DictReader(io.StringIO((await client.get(f"{ONE}/results.csv")).text))
     for kind, arms in (("results", results["arms"]), ("csv", table)):
         for arm in arms:
-            for name in ("answered", "ones", "pending", "missing", "lower", "probability_best"):
-                found[kind, arm["key"], name] = float(arm[name])
+            for name in arm.keys() - {"key", "retired"}:
+                if arm[name] not in (None, ""):
+                    found[kind, arm["key"], name] = float(arm[name])
     history = (await client.get(f"{ONE}/history", params={"minutes": 1})).json()
     for bucket in history["buckets"]:
         for arm in bucket["arms"]:
@@ -109,8 +113,7 @@ async def test_a_reader_who_polls_after_every_report_isolates_none(
         moved = await changes(served, "reader", visits)
     shown = [each for each in moved if each]
     assert all(by >= STEP for each in shown for by in answers_in(each))
-    steps = [each for each in shown if any(name[0] != "metrics" for name in each)]
-    assert len(steps) == reports // STEP  # between them no other number moves either
+    assert len(shown) == reports // STEP  # between them no other number moves either
     last = await seen(served, "reader")
     assert last["results", "reports"] == reports
     cells = {name: value for name, value in last.items() if name[0] == "history"}
@@ -145,7 +148,7 @@ async def test_readers_see_whole_steps_and_admins_all(served: Served) -> None:
         return found["last_report"], found["reports"], *numbers
 
     assert await counts("admin") == ("2027-01-15T08:01:00Z", 8, 30, 8, 6, 22, 0)
-    assert await counts("reader") == ("2027-01-15T08:01:00Z", 5, 30, 5, 3, 25, 0)
+    assert await counts("reader") == ("2027-01-15T08:01:00Z", 5, 30, 5, 3, 25, None)
     history = (await served.as_("reader").get(f"{ONE}/history")).json()
     assert [(each["start"], each["arms"]) for each in history["buckets"]] == [
         ("2027-01-15T08:00:00Z", [{"key": "green", "issued": 30, "answered": 0, "ones": 0}]),
@@ -154,7 +157,87 @@ async def test_readers_see_whole_steps_and_admins_all(served: Served) -> None:
     served.clock.forward(8 * 86400)
     await asyncio.sleep(0.6)  # upkeep
     assert (await counts("admin"))[3:] == (8, 6, 0, 22)
-    assert (await counts("reader"))[3:] == (5, 3, 5, 20)
+    assert (await counts("reader"))[3:] == (5, 3, 25, None)
+
+
+async def test_metrics_of_readers_add_up_what_was_shown(served: Served) -> None:
+    """A sum of live counts would tell those of one experiment to whoever knows the others'."""
+    await served.create()
+    await served.create(name="Open", step=1)
+    quiet, reader = await served.decide("button", 12, available=["green"]), served.as_("reader")
+    for number, each in enumerate(quiet):
+        await served.report([each])
+        await served.report(await served.decide("open"))
+        samples = dict(METRIC.findall((await reader.get("/metrics")).text))
+        shown = number + 1 + (number + 1 if number == STEP - 1 else STEP * (number >= STEP))
+        assert float(samples['whitelie_reports_total{outcome="accepted"}']) == shown
+        kinds = {name.partition("{")[0].removeprefix("whitelie_") for name in samples}
+        columns = ("issued", "answered", "ones", "pending", "misspecified")
+        assert kinds == {
+            *("decisions_total", "reports_total", "store_available", "clock_trusted"),
+            *(f"arm_{name}" for name in columns),
+        }
+
+
+async def test_readers_do_not_see_who_is_late(served: Served) -> None:
+    """What is overdue or missing moves with one report, however it is rounded."""
+    await served.create(sending="when-due", feedback_ttl=2 * 86400)
+    made = await served.decide("button", 13, available=["green"])
+    before, last = await seen(served, "reader"), await seen(served, "admin")
+    assert before["results", "green", "pending"] == 13
+    for days, reports in ((1, 0), (0, 1), (0, 3), (2, 0)):  # 13 become 9, overdue and then missing
+        served.clock.forward(days * 86400)
+        await expire(served.service.engine)
+        for _ in range(reports):
+            await served.report([made.pop()])
+        now = await seen(served, "admin")
+        assert now != last
+        assert await seen(served, "reader") == before
+        last = now
+    assert not [name for name in before if "overdue" in name[-1] or "missing" in name[-1]]
+
+
+async def test_alarms_of_expired_decisions_are_for_admins(served: Served) -> None:
+    await served.create()
+    await served.decide("button", 300)
+    served.clock.forward(9 * 86400)
+    await expire(served.service.engine)
+
+    async def alarms(role: str) -> list[str]:
+        found = (await served.as_(role).get(f"{ONE}/results")).json()
+        return [alarm["code"] for alarm in found["alarms"]]
+
+    assert await alarms("admin") == ["nobody_reports"]
+    assert await alarms("reader") == []
+
+
+async def test_alarms_of_impossible_reports_are_for_readers_too(served: Served) -> None:
+    await served.create()
+    await served.report(await served.decide("button", 300, available=["green"]), 1)
+    (alarm,) = (await served.as_("reader").get(f"{ONE}/results")).json()["alarms"]
+    assert (alarm["code"], alarm["arm"]) == ("misspecified", "green")
+
+
+async def test_a_hidden_report_lets_nobody_compute_anew(served: Served) -> None:
+    """Else readers would see by the time of an answer that a report came."""
+    await served.create()
+    made = await served.decide("button", 10, available=["green"])
+    engine = served.service.engine
+    learner = engine.roster.find("button")
+    before = await latest_results(engine, learner, is_admin=False)
+    for each in made[:9]:
+        await served.report([each])
+        await expire(engine)
+        assert await latest_results(engine, learner, is_admin=False) is before
+    await served.report(made[9:])
+    assert (await latest_results(engine, learner, is_admin=False)).reports == 10
+    await served.decide("button")
+    assert sum(a.issued for a in (await latest_results(engine, learner, is_admin=False)).arms) == 11
+
+
+async def test_readers_see_tables_without_single_reports(served: Served) -> None:
+    tables = (await served.as_("reader").get("/v1/stored")).json()["tables"]
+    assert set(tables) == {"epochs", "experiments", "keys", "steps"}
 
 
 async def test_the_statement_says_the_step_and_nothing_else_may_be_one(served: Served) -> None:

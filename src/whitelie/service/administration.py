@@ -17,7 +17,7 @@ from whitelie.service.engine import Engine
 from whitelie.service.http import header
 from whitelie.service.learner import Learner
 from whitelie.service.log import event
-from whitelie.service.metrics import exposition, largest_step
+from whitelie.service.metrics import exposition
 from whitelie.service.moment import DAY, minute_of, time_of
 from whitelie.service.privacy import statement_of
 from whitelie.service.refusal import Refusal, unavailable
@@ -30,8 +30,8 @@ USUAL_BUCKETS = 1_000
 MOST_BUCKETS = 10_000
 MOST_CELLS = 200_000
 HEARTBEAT = 15
-ROUNDED = "counts", "shown", "spent"
-"""Tables in which a single report may make a row."""
+STEADY = "epochs", "experiments", "keys", "steps"
+"""Tables in which a single report makes no row."""
 
 
 @dataclass(frozen=True)
@@ -246,12 +246,9 @@ async def _events(engine: Engine, learner: Learner, key: bytes | None) -> AsyncI
 
 
 async def stored(call: Call) -> wire.Stored:
-    """Return how many rows each table has; for readers, roughly where reports make rows."""
+    """Return how many rows each table has; for readers, those in which no single report shows."""
     tables = dict(await asyncio.to_thread(call.engine.store.sizes))
-    if not call.is_admin:
-        step = largest_step(call.engine)
-        tables |= {name: tables[name] // step * step for name in ROUNDED if name in tables}
-    return wire.Stored(tables)
+    return wire.Stored(tables if call.is_admin else {name: tables[name] for name in STEADY})
 
 
 async def healthz(call: Call) -> wire.Health:

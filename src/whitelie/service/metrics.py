@@ -1,7 +1,7 @@
 """Counters for Prometheus, read off the engine when they are asked for.
 
-Admins see all of them as they are. For all others reports move in steps: what is known of arms is
-what was shown, and sums that grow with reports are rounded down to multiples of the largest step.
+Admins see all of them as they are. All others see of reports what was shown, and nothing that moves
+with a single one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,6 +22,13 @@ from whitelie.service.store import Step
 Shown = Mapping[int, Mapping[int, Step]]
 """What was shown of every experiment, by its number and arm."""
 
+ADMIN_COLUMNS = {
+    "pending": "Decisions whose report may be on its way.",
+    "overdue": "Decisions whose report is late, and may still come.",
+    "missing": "Decisions that expired unanswered.",
+}
+READER_COLUMNS = {"pending": "Decisions without a report that was shown."}
+
 
 def exposition(engine: Engine, *, is_admin: bool) -> bytes:
     """Return all metrics in Prometheus' text format."""
@@ -33,28 +40,23 @@ def exposition(engine: Engine, *, is_admin: bool) -> bytes:
     return bytes(generate_latest(registry))
 
 
-def largest_step(engine: Engine) -> int:
-    """Return the step of sums over all experiments."""
-    return max(engine.roster.steps.values(), default=wire.STEP)
-
-
 class _Metrics(Collector):
     def __init__(self, engine: Engine, shown: Shown | None) -> None:
         self._engine = engine
         self._shown = shown
-        self._step = None if shown is None else largest_step(engine)
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric."""
-        yield from self._of_the_command()
+        total = self._engine.tally.total
+        yield CounterMetricFamily(
+            "whitelie_decisions", "Decisions committed since the start.", total("decisions")
+        )
+        yield from self._of_reports() if self._shown is None else self._of_shown(self._shown)
+        yield from self._of_the_server()
         yield from self._of_arms()
 
-    def _of_the_command(self) -> Iterator[Metric]:
-        total = self._total
-        decisions = self._engine.tally.total("decisions")
-        yield CounterMetricFamily(
-            "whitelie_decisions", "Decisions committed since the start.", decisions
-        )
+    def _of_reports(self) -> Iterator[Metric]:
+        total = self._engine.tally.total
         reports = CounterMetricFamily(
             "whitelie_reports", "Reports since the start, by outcome.", labels=["outcome"]
         )
@@ -68,6 +70,16 @@ class _Metrics(Collector):
         yield CounterMetricFamily(
             "whitelie_commit_seconds", "Time that transactions took.", total("commit_seconds")
         )
+
+    def _of_shown(self, shown: Shown) -> Iterator[Metric]:
+        reports = CounterMetricFamily(
+            "whitelie_reports", "Reports shown, of all experiments.", labels=["outcome"]
+        )
+        total = sum(step.answered for arms in shown.values() for step in arms.values())
+        reports.add_metric(["accepted"], total)
+        yield reports
+
+    def _of_the_server(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "whitelie_store_available", "Whether the store works.", self._engine.writer.is_available
         )
@@ -77,24 +89,18 @@ class _Metrics(Collector):
             self._engine.clock.is_trusted,
         )
 
-    def _total(self, name: str) -> float:
-        total = self._engine.tally.total(name)
-        return total if self._step is None else total // self._step * self._step
-
     def _columns(self, learner: Learner) -> tuple[Array, ...]:
         if self._shown is None:
             return learner.issued, learner.answered, learner.ones, *learner.unanswered
-        seen = as_shown(standing_of(learner, {}), learner, self._shown.get(learner.number, {}))
-        return seen.issued, seen.answered, seen.ones, *seen.unanswered
+        seen = as_shown(standing_of(learner, {}), self._shown.get(learner.number, {}))
+        return seen.issued, seen.answered, seen.ones, seen.unanswered.pending
 
     def _of_arms(self) -> Iterator[Metric]:
         columns = {
             "issued": "Decisions issued.",
             "answered": "Decisions answered.",
             "ones": "Answers that were 1.",
-            "pending": "Decisions whose report may be on its way.",
-            "overdue": "Decisions whose report is late, and may still come.",
-            "missing": "Decisions that expired unanswered.",
+            **(ADMIN_COLUMNS if self._shown is None else READER_COLUMNS),
             "misspecified": "Whether the reports cannot come from the declared channel.",
         }
         families = {

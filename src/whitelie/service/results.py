@@ -39,7 +39,7 @@ class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     """An arm in the table.
 
     Of its decisions, `answered` were reported on; the others are `pending`, `overdue` or `missing`,
-    as `whitelie.service.unanswered` has it.
+    as `whitelie.service.unanswered` has it. Readers see all others as `pending`, and None beside.
     `raw_rate` is the share of ones among the flipped bits; `estimate`, within [lower, upper], is
     the mean reward that it stands for.
     """
@@ -50,8 +50,8 @@ class ArmResult(msgspec.Struct, frozen=True, kw_only=True):
     answered: int
     ones: int
     pending: int
-    overdue: int
-    missing: int
+    overdue: int | None
+    missing: int | None
     raw_rate: float | None
     estimate: float | None
     lower: float
@@ -112,9 +112,7 @@ class Standing:
     """The counts of an experiment at one moment, by arm.
 
     `closed_issued` and `closed_answered` are the part of `issued` and `answered` whose tokens have
-    expired; `overdue` are those that may come late; `recent` counts the decisions issued lately. Of
-    the reports of an arm fewer than `step` may be missing in `answered`, and as many too much in
-    `closed_answered`.
+    expired; `overdue` are those that may come late; `recent` counts the decisions issued lately.
     """
 
     keys: tuple[str, ...]
@@ -127,7 +125,6 @@ class Standing:
     closed_answered: Array
     overdue: Array
     recent: Array
-    step: int = 1
 
     @property
     def unanswered(self) -> Unanswered:
@@ -237,13 +234,11 @@ def _misspecified(standing: Standing, k: int) -> bool:
 
 def _silence(standing: Standing) -> Iterator[Alarm]:
     closed = int(standing.closed_issued.sum())
-    held = (standing.step - 1) * len(standing.keys)
-    answered = f"at most {held:,} were" if held else "not one was"
-    if closed >= max(SILENCE, 10 * held) and not standing.answered.sum():
+    if closed >= SILENCE and not standing.answered.sum():
         yield Alarm(
             code="nobody_reports",
             arm=None,
-            message=f"{closed:,} decisions have run out of time to report, and {answered} "
+            message=f"{closed:,} decisions have run out of time to report, and not one was "
             "answered. Probably the clients do not report at all: check that they send the token "
             "of the decision back, to this service, before it expires.",
         )
@@ -275,16 +270,9 @@ def _unequal_redeeming(standing: Standing) -> Iterator[Alarm]:
     closed = standing.closed_issued[active]
     answered = np.minimum(standing.closed_answered[active], closed)
     level = REDEEM_ALPHA / len(standing.keys)
-    surely = np.maximum(answered - (standing.step - 1), 0)
-    lower, upper = (
-        np.array(
-            [
-                feedback_interval(int(n), int(s), level)[end]
-                for n, s in zip(closed, sums, strict=True)
-            ]
-        )
-        for end, sums in enumerate((surely, answered))
-    )
+    lower, upper = np.array(
+        [feedback_interval(int(n), int(s), level) for n, s in zip(closed, answered, strict=True)]
+    ).T
     most, least = int(lower.argmax()), int(upper.argmin())
     if lower[most] <= upper[least]:
         return

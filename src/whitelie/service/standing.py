@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from whitelie.service.experiment import Experiment
@@ -64,21 +65,21 @@ def standing_of(learner: Learner, recent: Mapping[int, Counts]) -> Standing:
     )
 
 
-def as_shown(standing: Standing, learner: Learner, shown: Mapping[int, Step]) -> Standing:
-    """Return the counts that readers see: reports in steps, overdue and missing ones rounded down.
+def as_shown(standing: Standing, shown: Mapping[int, Step]) -> Standing:
+    """Return the counts that readers see: the reports that were shown, and nothing of lateness.
 
+    How many decisions are overdue or missing moves with single reports, however it is rounded.
     Decisions are as they are: that one was issued says nothing about an answer.
     """
-    step = learner.experiment.step
-    _, overdue, missing = standing.unanswered
     sums = [shown.get(arm, Step()) for arm in range(len(standing.keys))]
+    unknown = np.zeros_like(standing.issued)
     return replace(
         standing,
         answered=np.array([each.answered for each in sums]),
         ones=np.array([each.ones for each in sums]),
-        closed_answered=standing.closed_issued - missing // step * step,
-        overdue=overdue // step * step,
-        step=step,
+        closed_issued=unknown,
+        closed_answered=unknown,
+        overdue=unknown,
     )
 
 
@@ -92,9 +93,9 @@ def results_now(
     """Return what the counts of an experiment say: to readers, where it is given what is shown."""
     experiment, last = learner.experiment, learner.last_report
     if shown is not None:
-        standing = as_shown(standing, learner, shown)
+        standing = as_shown(standing, shown)
         last = max((step.minute for step in shown.values()), default=None)
-    return results_of(
+    found = results_of(
         standing,
         experiment=learner.slug,
         name=experiment.name,
@@ -102,3 +103,7 @@ def results_now(
         last_report=None if last is None else time_of(last),
         is_clock_trusted=is_clock_trusted,
     )
+    if shown is None:
+        return found
+    arms = [msgspec.structs.replace(arm, overdue=None, missing=None) for arm in found.arms]
+    return msgspec.structs.replace(found, arms=arms)

@@ -46,7 +46,7 @@ async def latest_results(engine: Engine, learner: Learner, *, is_admin: bool) ->
         shown = None
         if not is_admin:
             shown = await asyncio.to_thread(engine.store.shown, learner.number)
-        state = *_state(engine, learner), shown
+        state = _state(engine, learner, shown)
         if seen.results is None or seen.state != state:
             seen.results = await _computed(engine, learner, shown)
             seen.state, seen.computed = state, time.monotonic()
@@ -61,10 +61,18 @@ async def watched_results(engine: Engine, learner: Learner, *, is_admin: bool) -
     return await latest_results(engine, learner, is_admin=is_admin)
 
 
-def _state(engine: Engine, learner: Learner) -> tuple[object, ...]:
-    now = engine.minute, engine.clock.is_trusted
-    totals = [int(each.sum()) for each in (learner.issued, learner.answered, learner.overdue)]
-    return *now, learner.saved, learner.closed_before, learner.restarts, *totals
+def _state(
+    engine: Engine, learner: Learner, shown: Mapping[int, Step] | None
+) -> tuple[object, ...]:
+    """Return what results depend on.
+
+    For readers it is only what they see: how long an answer takes would tell them of anything else.
+    """
+    seen = engine.minute, engine.clock.is_trusted, learner.saved, learner.issued.tolist()
+    if shown is not None:
+        return *seen, shown
+    totals = int(learner.answered.sum()), int(learner.overdue.sum())
+    return *seen, learner.closed_before, learner.restarts, *totals
 
 
 async def _computed(engine: Engine, learner: Learner, shown: Mapping[int, Step] | None) -> Results:

@@ -280,7 +280,7 @@ class Privacy(msgspec.Struct):
 
 
 class Stored(msgspec.Struct):
-    """How many rows each table of the store has."""
+    """How many rows each table of the store has; readers see those without single reports."""
 
     tables: dict[str, int]
 

@@ -4,7 +4,8 @@ const whole = new Intl.NumberFormat("en")
 const clock = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" })
 const NARROW = "\u202f"
 
-export const count = (number) => whole.format(number)
+/** Return a whole number, or a dash for one that is not told. */
+export const count = (number) => (number === null ? "–" : whole.format(number))
 export const time = (iso) => clock.format(new Date(iso))
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`
 

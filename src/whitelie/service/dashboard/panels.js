@@ -10,12 +10,15 @@ const ALARMS = {
   clock_jumped: "The server’s clock has jumped",
 }
 const BECAME = ["Answered", "Pending", "Overdue", "Missing", "Redeemed"]
+const BECAME_NOTE =
+  "Pending: the report may be on its way. Overdue: it is late, and may still come. Missing: it can no longer come. Redeemed: of the decisions that were answered or can no longer be, how many were answered. Arms should be alike."
 const TABLES = {
   experiments: "definitions",
   counts: "counts by arm and minute",
   spent: "blocks of answered-or-not bits",
   keys: "hashes of keys",
   epochs: "starts of the service",
+  steps: "reports shown at once",
 }
 
 /** Return in words what an epsilon lets anybody conclude. */
@@ -91,13 +94,13 @@ export class Health {
     this.fit = el("dd", {}, "…")
     this.delay = el("dd")
     const fact = (name, value) => el("div", {}, el("dt", {}, name), value)
-    this.facts = el("dl", { class: "facts" }, fact("Store", this.store), fact("Last report seen", this.reports), fact("Missing reports", this.missing), fact("Reports fit the coin", this.fit), (this.delayed = fact("Answered by now", this.delay)))
+    this.facts = el("dl", { class: "facts" }, fact("Store", this.store), fact("Last report seen", this.reports), (this.lost = fact("Missing reports", this.missing)), fact("Reports fit the coin", this.fit), (this.delayed = fact("Answered by now", this.delay)))
     this.delayed.hidden = true // only admins are told
     this.alarms = el("div", { class: "alarms" })
     this.body = el("tbody")
     const heads = ["Arm", ...BECAME]
     const table = el("table", { class: "plain redeem" }, el("caption", {}, "What became of decisions"), el("thead", {}, el("tr", {}, heads.map((text, place) => el("th", { scope: "col", class: place ? "number" : null }, text)))), this.body)
-    this.note = el("p", { class: "note" }, "Pending: the report may be on its way. Overdue: it is late, and may still come. Missing: it can no longer come. Redeemed: of the decisions that were answered or can no longer be, how many were answered. Arms should be alike.")
+    this.note = el("p", { class: "note" })
     this.node = el("section", { class: "panel", id: "health-panel", "aria-labelledby": "health", tabindex: -1 }, el("h2", { id: "health" }, "Health"), this.alarms, this.facts, table, this.note)
     this.rows = []
     this.shown = null
@@ -106,9 +109,12 @@ export class Health {
   update(results) {
     const issued = total(results.arms, "issued")
     const missing = total(results.arms, "missing")
+    const isWhole = results.arms.every((arm) => arm.missing !== null) // admins are told what is late, readers are not
     const bad = results.alarms.filter((alarm) => alarm.code === "misspecified")
     if (results.reports) verdict(this.fit, !bad.length, bad.length ? `no: ${bad.map((alarm) => alarm.arm).join(", ")}` : "yes")
     else say(this.fit, "no reports yet")
+    this.lost.hidden = !isWhole
+    say(this.note, isWhole ? BECAME_NOTE : "Pending: not answered, as far as readers see. Admins see what is overdue and missing.")
     say(this.missing, issued ? `${count(missing)} of ${plural(issued, "decision")}, ${percent(missing / issued)}` : "no decisions yet")
     say(this.reports, lastReport(results))
     this.#alarm(results.alarms)
@@ -116,7 +122,7 @@ export class Health {
     while (this.rows.length > arms.length) this.rows.pop().node.remove()
     while (this.rows.length < arms.length) this.#append()
     arms.forEach((arm, place) => {
-      const over = arm.answered + arm.missing
+      const over = isWhole ? arm.answered + arm.missing : 0
       const texts = [arm.key, count(arm.answered), count(arm.pending), count(arm.overdue), count(arm.missing), over ? percent(arm.answered / over) : "–"]
       texts.forEach((text, column) => say(this.rows[place].cells[column], text))
     })

@@ -20,7 +20,9 @@ row of its own, and nothing says who was asked.
   batch's minute. So no step holds fewer reports, and a history of steps shows no single report, as
   one by minute of issue would. Without a step in the batch they stay held. A rollback restates an
   arm's steps, as one of what is left, only where that moves what is shown by a step or more; else
-  the difference is held, below zero perhaps. What is shown and what is held make the counts.
+  the difference is held, below zero perhaps. Where such a difference would make a step that cannot
+  be, of ones below zero or above its reports, the commit restates the arm's steps in the same way.
+  What is shown and what is held make the counts.
 - **Stale** batches are refused. A batch may name the generation (below) that its makers know; if
   anybody has changed experiments or keys since, `Stale` is raised and nothing is changed. So what
   was decided under old definitions never becomes durable under new ones: a deleted experiment and

@@ -83,23 +83,26 @@ _HOLD_BACK = """
 UPDATE shown SET held_answered = held_answered - ?, held_ones = held_ones - ?
 WHERE experiment = ? AND arm = ?
 """
-_MOVED = "SELECT arm FROM shown WHERE experiment = :experiment AND abs(held_answered) >= :step"
+_MOVED = "experiment = :experiment AND abs(held_answered) >= :step"
+_FILLED = "experiment = :experiment AND held_answered >= :step"
 _RESTATE = (
-    f"DELETE FROM steps WHERE experiment = :experiment AND arm IN ({_MOVED})",
     f"""
-    INSERT INTO steps SELECT experiment, :minute, arm, answered + held_answered, ones + held_ones
-    FROM shown
-    WHERE experiment = :experiment AND arm IN ({_MOVED}) AND answered + held_answered >= :step
-    """,
-    f"""
-    UPDATE shown SET answered = answered + held_answered, ones = ones + held_ones,
-        minute = :minute, held_answered = 0, held_ones = 0
-    WHERE experiment = :experiment AND arm IN ({_MOVED}) AND answered + held_answered >= :step
+    DELETE FROM steps
+    WHERE experiment = :experiment AND arm IN (SELECT arm FROM shown WHERE {_MOVED})
     """,
     f"""
     UPDATE shown SET answered = 0, ones = 0, minute = 0,
         held_answered = answered + held_answered, held_ones = ones + held_ones
-    WHERE experiment = :experiment AND arm IN ({_MOVED})
+    WHERE {_MOVED}
+    """,
+    f"""
+    INSERT INTO steps SELECT experiment, :minute, arm, held_answered, held_ones
+    FROM shown WHERE {_FILLED}
+    """,
+    f"""
+    UPDATE shown SET answered = held_answered, ones = held_ones, minute = :minute,
+        held_answered = 0, held_ones = 0
+    WHERE {_FILLED}
     """,
 )
 _FILL_SHOWN = """

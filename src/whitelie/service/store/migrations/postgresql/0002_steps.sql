@@ -108,7 +108,18 @@ BEGIN
         SET issued = t.issued + excluded.issued, answered = t.answered + excluded.answered,
             ones = t.ones + excluded.ones;
     IF cardinality(block_epoch) > 0 THEN
-        -- The rows of `totals` are locked by now, so that nobody else takes these steps.
+        -- The rows of `totals` are locked by now, so that nobody else takes these steps. After a rollback
+        -- what is held may be no step by itself: then all of the arm is held, and makes one.
+        UPDATE totals AS t SET shown_answered = 0, shown_ones = 0, shown_minute = 0
+            FROM unnest(place_experiment, place_arm, more_answered, place_step) AS more (e, a, n, s)
+            WHERE t.experiment = e AND t.arm = a AND n > 0
+                AND t.answered - t.shown_answered >= s
+                AND t.ones - t.shown_ones NOT BETWEEN 0 AND t.answered - t.shown_answered;
+        IF FOUND THEN
+            DELETE FROM steps AS s USING totals AS t
+                WHERE s.experiment = t.experiment AND s.arm = t.arm AND t.shown_answered = 0
+                    AND s.experiment = ANY (place_experiment);
+        END IF;
         WITH taken AS (
             SELECT t.experiment, t.arm, t.answered - t.shown_answered AS answered,
                 t.ones - t.shown_ones AS ones
@@ -118,7 +129,6 @@ BEGIN
                 ) AS more (e, a, n, s) WHERE n > 0 GROUP BY e, a
             ) AS more ON t.experiment = e AND t.arm = a
             WHERE t.answered - t.shown_answered >= step
-                AND t.ones - t.shown_ones BETWEEN 0 AND t.answered - t.shown_answered
         ), marked AS (
             UPDATE totals AS t SET shown_answered = t.answered, shown_ones = t.ones,
                 shown_minute = greatest(t.shown_minute, my_minute)

@@ -76,18 +76,28 @@ BEGIN
         ON CONFLICT (experiment, arm) DO UPDATE
         SET held_answered = held_answered + excluded.held_answered,
             held_ones = held_ones + excluded.held_ones;
+    -- After a rollback what is held may be no step by itself: then all of the arm is held, and makes one.
+    DELETE FROM steps WHERE (experiment, arm) IN (
+        SELECT experiment, arm
+        FROM json_each(NEW.held) CROSS JOIN shown ON experiment = value ->> 0 AND arm = value ->> 1
+        WHERE held_answered >= value ->> 4 AND held_ones NOT BETWEEN 0 AND held_answered);
+    UPDATE shown
+        SET answered = 0, ones = 0, minute = 0,
+            held_answered = answered + held_answered, held_ones = ones + held_ones
+        FROM json_each(NEW.held)
+        WHERE experiment = value ->> 0 AND arm = value ->> 1
+            AND held_answered >= value ->> 4 AND held_ones NOT BETWEEN 0 AND held_answered;
     INSERT INTO steps (experiment, minute, arm, answered, ones)
         SELECT experiment, NEW.minute, arm, held_answered, held_ones
         FROM json_each(NEW.held) CROSS JOIN shown ON experiment = value ->> 0 AND arm = value ->> 1
-        WHERE held_answered >= value ->> 4 AND held_ones BETWEEN 0 AND held_answered
+        WHERE held_answered >= value ->> 4
         ON CONFLICT (experiment, minute, arm) DO UPDATE
         SET answered = answered + excluded.answered, ones = ones + excluded.ones;
     UPDATE shown
         SET answered = answered + held_answered, ones = ones + held_ones,
             minute = max(minute, NEW.minute), held_answered = 0, held_ones = 0
         FROM json_each(NEW.held)
-        WHERE experiment = value ->> 0 AND arm = value ->> 1
-            AND held_answered >= value ->> 4 AND held_ones BETWEEN 0 AND held_answered;
+        WHERE experiment = value ->> 0 AND arm = value ->> 1 AND held_answered >= value ->> 4;
 END;
 
 -- The hash of the Idempotency-Key that created an experiment creates no other.
