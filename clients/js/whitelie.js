@@ -7,7 +7,10 @@ const LINGER = 300; // in milliseconds: browsers pass changes of storage from ta
 const CHARGE = "whitelie.charge.";
 const REPORT = "whitelie.report.";
 const STORAGE_FAILS = "storage fails, so reports are lost or late: free or unblock it, or give a store";
+const NOT_TAKEN = "the service did not take a report, which is kept for later";
 const FORMER_LEDGER = "whitelie.ledger";
+const LEDGER = `${CHARGE}ledger`;
+const LONGEST = 400 * 86_400; // in seconds
 const TIMES = ["decided", "until", "due", "expires"];
 
 export function thresholds(p00, p11) {
@@ -44,18 +47,17 @@ export function charge(store, id, cap, at, cost) {
   const former = load(store, FORMER_LEDGER);
   if (former !== undefined) {
     const spent = [former.start, former.spent].every(isAmount) ? former.spent : Infinity;
-    const name = `${CHARGE}ledger`;
-    charges.set(name, { at, epsilon: spent + (charges.get(name)?.epsilon ?? 0), cap });
+    charges.set(LEDGER, { at, epsilon: spent + (charges.get(LEDGER)?.epsilon ?? 0), cap });
   }
   const days = [...charges.values()].map((other) => other.cap.days);
   const span = days.reduce((most, each) => Math.max(most, each), Math.max(40, cap.days));
   for (const [name, other] of charges) {
-    if (!(other.at <= at - span * DAY)) continue;
+    if (!(other.at <= at - span * DAY) || store.getItem(name.replace(CHARGE, REPORT)) != null) continue;
     store.removeItem(name);
     charges.delete(name);
   }
   const own = { at, epsilon: cost, cap };
-  const kept = fits([...charges.values(), own], cap, at);
+  const kept = fits([...charges, [id, own]], cap, at);
   if (kept) charges.set(CHARGE + id, own);
   for (const [name, other] of charges) {
     if (store.getItem(name) !== JSON.stringify(other)) save(store, name, other);
@@ -64,21 +66,19 @@ export function charge(store, id, cap, at, cost) {
   return kept;
 }
 
-// Tabs may have charged at once, unseen by each other: the earlier ones are sent.
-export function isWithinCap(store, id, cap, at) {
-  const charges = readCharges(store, cap, at);
-  const own = charges.get(CHARGE + id);
-  if (!own) return true;
-  const before = [...charges].filter(
-    ([name, other]) => other.at < own.at || (other.at === own.at && name <= CHARGE + id),
-  );
-  return fits(before.map(([, other]) => other), own.cap, own.at);
+// Tabs may have charged at once, unseen by each other: names the waiting reports that came too late.
+export function overCap(store, cap, at) {
+  const rank = ([name, charge]) => (name === LEDGER ? -1 : charge.at);
+  const charges = [...readCharges(store, cap, at)].sort((a, b) => rank(a) - rank(b));
+  const isOver = ([, own], place) => !fits(charges.slice(0, place + 1), own.cap, own.at);
+  const reports = charges.filter(isOver).map(([name]) => name.replace(CHARGE, REPORT));
+  return reports.filter((name) => store.getItem(name) != null);
 }
 
 // Negations here and below: a limit that is not a number allows nothing.
 function fits(charges, cap, at) {
   const since = at - cap.days * DAY;
-  const spent = charges.reduce((sum, other) => sum + (other.at <= since ? 0 : other.epsilon), 0);
+  const spent = charges.reduce((sum, [, other]) => sum + (other.at <= since ? 0 : other.epsilon), 0);
   return spent <= cap.epsilon * TOLERANCE;
 }
 
@@ -156,37 +156,56 @@ const pageMemory = {
   keys: () => memory.keys(),
 };
 
+// By store: what was due when the page was loaded.
+const dueAtLoad = new WeakMap();
+
 const queues = new Map();
 
 // Tabs share a lock; who lingers keeps it until they see what was stored. Without locks a page queues.
-function exclusively(name, job) {
+function exclusively(name, job, ifAvailable = false) {
   return new Promise((settle) => {
     let pause = 0;
     const run = async () => job(() => (pause = LINGER));
     const queue = () => {
+      if (ifAvailable) return settle(run());
       const turn = Promise.resolve(queues.get(name)).then(run, run);
       queues.set(name, turn);
       settle(turn);
     };
-    const hold = async () => {
+    const hold = async (lock) => {
+      if (lock === null) return settle();
       const result = run();
       settle(result);
       await result.catch(() => {});
       if (pause) await new Promise((done) => setTimeout(done, pause));
     };
     try {
-      navigator.locks.request(name, hold).catch(queue);
+      navigator.locks.request(name, { ifAvailable }, hold).catch(queue);
     } catch {
       queue();
     }
   });
 }
 
-function isDecision({ arm, token, mechanism: { p00, p11, window, spread }, expires_in }) {
+function isText(text, longest) {
+  return typeof text === "string" && text !== "" && text.length <= longest;
+}
+
+function isDecision({ arm, payload = null, token, mechanism: { p00, p11, window, spread }, expires_in }) {
   return (
-    [arm, token].every((text) => text && typeof text === "string") &&
+    isText(arm, 1000) &&
+    isText(token, 4096) &&
+    JSON.stringify(payload).length <= 65_536 &&
     [p00, p11].every((p) => typeof p === "number" && p >= 0 && p <= 1) &&
-    [window, spread, expires_in].every((s) => Number.isInteger(s) && s >= 0 && s <= 1e9)
+    [window, spread, expires_in].every((s) => Number.isInteger(s) && s >= 0 && s <= LONGEST)
+  );
+}
+
+function isReport({ server, token, bits, bit, ...report }) {
+  return (
+    [server, token].every((text) => typeof text === "string") &&
+    [bits?.[0], bits?.[1], bit].every((each) => each === 0 || each === 1) &&
+    TIMES.every((time) => Number.isFinite(report[time]))
   );
 }
 
@@ -202,7 +221,7 @@ export function Whitelie({
   sending = "next-visit",
   immediate = false,
   testing = {},
-}) {
+} = {}) {
   const {
     words = (count) => crypto.getRandomValues(new BigUint64Array(count)),
     now = Date.now,
@@ -212,9 +231,7 @@ export function Whitelie({
   } = testing;
   const limit = { epsilon: 10, days: 1, ...cap };
   for (const part of ["epsilon", "days"]) limit[part] = Math.min(limit[part], Number.MAX_VALUE);
-  const hasTimer = immediate || sending === "when-due";
-  // By then every tab has seen the last reward; browsers take longer to have it on disk.
-  const lastReward = hasTimer ? 1000 : 60_000;
+  const rule = immediate || sending === "when-due" ? "when-due" : "next-visit";
   const latest = new Map();
   const tries = new Map();
   const reportNames = () => names(store, REPORT);
@@ -232,8 +249,10 @@ export function Whitelie({
     try {
       const find = sticky ? findSticky : findAnew;
       return await inTime(timeout, (signal) => find(experiment, signal));
-    } catch (error) {
-      warn(`no decision, check server, key and experiment: ${error}`);
+    } catch (cause) {
+      // Only causes of our own, which are texts: others could hold what the service says.
+      const known = typeof cause === "string" ? cause : "no answer, or none that is understood";
+      warn(`no decision, check server, key and experiment: ${known}`);
       return choice(fallback?.arm, fallback?.payload);
     }
   }
@@ -243,18 +262,11 @@ export function Whitelie({
     chosen?.reward(1);
   }
 
+  // At a page load nothing waits for another tab: its end would be seen.
   async function flush() {
-    await exclusively("whitelie.send", async (linger) => {
-      linger();
-      for (const name of attempt(reportNames) ?? []) {
-        try {
-          await send(name);
-        } catch {
-          postpone(name, 0);
-          warn(STORAGE_FAILS);
-        }
-      }
-    });
+    for (const isNoted of [true, false]) {
+      await exclusively("whitelie.send", (linger) => sendAll(isNoted, linger), isNoted);
+    }
     schedule();
   }
 
@@ -263,6 +275,8 @@ export function Whitelie({
     for (const name of attempt(() => names(store, "whitelie."), failure) ?? []) {
       attempt(() => store.removeItem(name), failure);
     }
+    tries.clear();
+    noted.clear();
   }
 
   function choice(arm = null, payload = null, report) {
@@ -292,18 +306,18 @@ export function Whitelie({
   }
 
   function recall(experiment) {
-    const known = load(store, `whitelie.sticky.${experiment}`);
-    if (known?.arm) return choice(known.arm, known.payload, known.report && REPORT + known.report);
+    const { server: decider = server, arm, payload, report } = load(store, `whitelie.sticky.${experiment}`) ?? {};
+    if (decider === server && isText(arm, Infinity)) return choice(arm, payload, report && REPORT + report);
   }
 
   async function findAnew(experiment, signal, sticky) {
     const url = `${server}/v1/experiments/${encodeURIComponent(experiment)}/decisions`;
-    const { status, text } = await post(url, {}, signal, { Authorization: `Bearer ${key}` });
-    if (status !== 200) throw Error(`status ${status}`);
-    const [decision] = JSON.parse(text).decisions;
-    if (!isDecision(decision)) throw Error("not a decision");
+    const response = await post(url, {}, signal, { Authorization: `Bearer ${key}` });
+    if (response.status !== 200) throw `status ${response.status}`;
+    const { decisions } = JSON.parse(await response.text());
+    if (decisions.length !== 1 || !isDecision(decisions[0])) throw "not a decision";
     signal.throwIfAborted();
-    return take(experiment, decision, sticky);
+    return take(experiment, decisions[0], sticky);
   }
 
   // Who is late is told so, by a signal too.
@@ -318,11 +332,12 @@ export function Whitelie({
       return await Promise.race([job(aborter.signal), late]);
     } finally {
       clearTimeout(alarm);
+      aborter.abort(); // of a report's answer nobody reads more than the status
     }
   }
 
-  async function post(url, body, signal, headers) {
-    const response = await fetch(url, {
+  function post(url, body, signal, headers) {
+    return fetch(url, {
       method: "POST",
       headers,
       body: JSON.stringify(body), // as plain text: a report needs no preflight
@@ -331,8 +346,6 @@ export function Whitelie({
       redirect: "error", // nobody else may have it
       signal,
     });
-    const retryAfter = response.headers.get("Retry-After");
-    return { status: response.status, text: await response.text(), retryAfter };
   }
 
   // A token that cannot be stored is discarded; its arm is shown.
@@ -345,7 +358,7 @@ export function Whitelie({
       if (!consents()) return;
       const report = isPrivate(decision.mechanism) ? keep(experiment, decision) : null;
       chosen = choice(arm, payload, report && REPORT + report);
-      if (sticky) save(store, `whitelie.sticky.${experiment}`, { arm, payload, report });
+      if (sticky) save(store, `whitelie.sticky.${experiment}`, { server, arm, payload, report });
     });
     return chosen;
   }
@@ -354,6 +367,7 @@ export function Whitelie({
     try {
       return (typeof consent === "function" ? consent() : consent) === true;
     } catch {
+      warn("consent throws, which counts as no");
       return false;
     }
   }
@@ -375,7 +389,8 @@ export function Whitelie({
     const due = immediate ? until : decided + delay(window, spread, word2 >> 32n);
     const expires = decided + 1000 * expires_in;
     const id = BigInt.asUintN(96, (word2 << 64n) | word3).toString(16).padStart(24, "0");
-    const report = { server, experiment, arm, token, bits, bit: bits[0], decided, until, due, expires };
+    const times = { decided, until, due, expires };
+    const report = { server, experiment, arm, token, bits, bit: bits[0], ...times, sending: rule };
     if (!charge(store, id, limit, decided, epsilon(coin))) return null;
     try {
       save(store, REPORT + id, report);
@@ -384,7 +399,7 @@ export function Whitelie({
       throw error;
     }
     schedule();
-    if (decided > (longDue ??= due + DAY) && !hasTimer) {
+    if (decided > (longDue ??= due + DAY) && rule === "next-visit") {
       warn('reports wait for the next start: a program that runs anyway sets sending to "when-due"');
     }
     return id;
@@ -404,33 +419,52 @@ export function Whitelie({
     return newest?.name;
   }
 
+  // What the page does when it is asked must not come between reading and writing.
   function rewardReport(name) {
+    if (!consents()) return;
+    const at = now();
     const report = load(store, name);
-    if (!(now() <= report?.until) || !consents()) return;
+    if (!(at <= report?.until)) return;
     report.bit = report.bits[1];
-    if (immediate) report.due = now();
+    const isEarly = immediate && report.sending === "when-due";
+    if (isEarly) report.due = at;
     save(store, name, report);
-    if (immediate) flush();
+    if (isEarly) flush();
   }
 
   // A clock that was set back must not hold a report for ever.
   function read(name) {
-    const report = load(store, name);
-    if (!TIMES.every((time) => Number.isFinite(report?.[time]))) return null;
+    const report = load(store, name) ?? {};
+    if (!isReport(report)) return {};
     const ahead = Math.max(report.decided - now(), 0);
     for (const time of TIMES) report[time] -= ahead;
     return { ...report, ahead };
   }
 
-  async function send(name) {
-    const { ahead, ...report } = read(name) ?? {};
-    if (now() > report.expires) return store.removeItem(name);
-    if (!consents()) return;
+  // All at once: none waits for the answer to another.
+  async function sendAll(isNoted, linger) {
+    const agreed = consents();
+    const waiting = (attempt(reportNames) ?? []).filter((name) => noted.has(name) === isNoted);
+    const fail = (name) => postpone(name, STORAGE_FAILS);
+    try {
+      if (agreed) overCap(store, limit, now()).forEach(erase);
+    } catch {
+      return waiting.forEach(fail);
+    }
+    await Promise.all(waiting.map((name) => send(name, agreed, linger).catch(() => fail(name))));
+  }
+
+  // One that is not understood does not say when it expires.
+  async function send(name, agreed, linger) {
+    const { ahead, ...report } = read(name);
+    if (!(now() <= report.expires)) return store.removeItem(name);
+    if (!agreed) return;
     if (ahead) save(store, name, report);
-    if (!(now() >= attemptAt(name)) || !(hasTimer || dueAtStart.has(name))) return;
-    if (!isWithinCap(store, name.slice(REPORT.length), limit, now())) return erase(name);
-    const { status, retryAfter } = await deliver(name, report);
-    if (![200, 410, 422].includes(status)) return postpone(name, 1000 * retryAfter || 0);
+    if (now() < attemptAt(name, report)) return;
+    if (report.sending !== "when-due" && !noted.delete(name)) return;
+    linger();
+    const { status, headers } = await deliver(name, report);
+    if (![200, 410, 422].includes(status)) return postpone(name, NOT_TAKEN, headers?.get("Retry-After"));
     if (status === 422) warn("a report was refused: is the token secret lost?");
     store.removeItem(name);
     tries.delete(name);
@@ -444,31 +478,48 @@ export function Whitelie({
     return inTime(30_000, (signal) => post(url, { token, bit }, signal)).catch(() => ({}));
   }
 
-  function postpone(name, asked) {
+  function postpone(name, failure, asked) {
+    warn(failure);
     const backoff = Math.min(2 * (tries.get(name)?.backoff ?? 2500), DAY / 24);
-    const wait = Math.max(backoff, asked);
-    tries.set(name, { backoff, wait, at: now() });
+    tries.set(name, { backoff, wait: Math.max(backoff, 1000 * asked || 0), at: now() });
   }
 
-  // One that is due before `until` was rewarded at once.
-  function attemptAt(name) {
+  // By then every tab has seen the last reward, and before a page load the disk has it too. One that
+  // is due before `until` was rewarded at once.
+  function attemptAt(name, { due, until, sending }) {
     const { at, wait } = tries.get(name) ?? {};
-    if (at <= now()) return at + wait;
-    const { due, until } = read(name) ?? {};
-    return due < until ? due : Math.max(due, until + lastReward);
+    const settled = until + (sending === "when-due" ? 1000 : 60_000);
+    const first = due < until ? due : Math.max(due, settled);
+    return at <= now() ? Math.max(first, at + wait) : first;
+  }
+
+  function attempts(isTimed) {
+    const found = reportNames().map((name) => [name, read(name)]);
+    const mine = found.filter(([, { sending }]) => (sending === "when-due") === isTimed);
+    return mine.map(([name, report]) => [name, attemptAt(name, report)]);
   }
 
   function schedule() {
     clearTimeout(timer);
-    if (!hasTimer || !consents()) return;
-    const next = attempt(() => Math.min(...reportNames().map(attemptAt).filter(Number.isFinite)));
-    const wait = Math.min(next - now(), 2 ** 31 - 1);
-    if (next < Infinity) timer = setTimeout(flush, wait);
+    if (rule === "next-visit" || !consents()) return;
+    const times = attempt(() => attempts(true).map(([, time]) => time)) ?? [];
+    const next = Math.min(...times);
+    if (next < Infinity) timer = setTimeout(flush, Math.min(next - now(), 2 ** 31 - 1));
+  }
+
+  // Once for each page load: another client on the same page is no visit.
+  function noteDue() {
+    dueAtLoad.set(store, noted);
+    for (const [name, time] of attempts(false)) if (time <= now()) noted.add(name);
   }
 
   server = String(server).replace(/\/+$/, "");
   if (immediate) warn("the time of a report reveals its outcome: turn off immediate");
-  const dueAtStart = new Set(attempt(() => reportNames().filter((name) => attemptAt(name) <= now())));
+  if (sending !== "next-visit" && sending !== "when-due") {
+    warn('sending is neither "next-visit" nor "when-due", so it is "next-visit"');
+  }
+  const noted = dueAtLoad.get(store) ?? new Set();
+  if (!dueAtLoad.has(store)) attempt(noteDue);
   flush();
   return { decide, reward, flush, forget };
 }
