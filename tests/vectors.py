@@ -146,7 +146,7 @@ INSTANT = 1 / (DAY * MILLISECONDS)
 
 TODAY = 20_000
 ONE = RandomizedResponse.from_epsilon(1).epsilon
-CHARGE, LEDGER = "whitelie.charge.", "whitelie.ledger"
+CHARGE, LEDGER, REPORT = "whitelie.charge.", "whitelie.ledger", "whitelie.report."
 KEPT_FOR = 40
 """Days."""
 
@@ -199,19 +199,27 @@ def plus(one: float | None, other: float | None) -> float | None:
 
 
 def read(stored: dict[str, str], cap: dict[str, float], now: int) -> dict[str, Charge]:
-    """Return the charges by id as the contract reads them."""
+    """Return all charges by id as the contract reads them."""
     charges = {}
     for name, text in stored.items():
-        if name != LEDGER:
+        if name.startswith(CHARGE):
             found = understood(text) or {"at": now, "epsilon": None, "cap": cap}
             charges[name.removeprefix(CHARGE)] = found | {"at": min(found["at"], now)}
+    return charges
+
+
+def pruned(stored: dict[str, str], cap: dict[str, float], now: int) -> dict[str, Charge]:
+    """Return the charges that are left when a client charges: young ones, and of what waits."""
+    charges = read(stored, cap, now)
     if LEDGER in stored:
         earlier = charges.get("ledger", {"epsilon": 0})["epsilon"]
         spent = plus(earlier, spent_before(stored[LEDGER]))
         charges["ledger"] = {"at": now, "epsilon": spent, "cap": cap}
     spans = [each["cap"]["days"] for each in charges.values()]
     oldest = now - max(KEPT_FOR, cap["days"], *spans) * DAY * MILLISECONDS
-    return {key: each for key, each in charges.items() if each["at"] > oldest}
+    return {
+        key: each for key, each in charges.items() if each["at"] > oldest or REPORT + key in stored
+    }
 
 
 def fits(charges: list[Charge], cap: dict[str, float], moment: int) -> bool:
@@ -231,14 +239,17 @@ def ledger(
     known, found = texts, []
     for number, (day, epsilon, numbers) in enumerate(charges):
         now, cap = at(day), capped(numbers)
-        after = read(known, cap, now)
+        after = pruned(known, cap, now)
         new = {"at": now, "epsilon": epsilon, "cap": cap}
         kept = fits([*after.values(), new], cap, now)
         name = f"{number:024x}"
         found.append({"id": name, "now": now, "epsilon": epsilon, "cap": cap, "kept": kept})
         if kept:
             after[name] = new
-        known = _texts({CHARGE + key: each for key, each in after.items()})
+        known = _texts(
+            {key: text for key, text in known.items() if key.startswith(REPORT)}
+            | {CHARGE + key: each for key, each in after.items()}
+        )
     after_all = {name: json.loads(text) for name, text in sorted(known.items())}
     return {"stored": texts, "charges": found, "after": after_all}
 
@@ -247,6 +258,26 @@ def _texts(items: dict[str, Charge | str]) -> dict[str, str]:
     return {
         name: each if isinstance(each, str) else json.dumps(each) for name, each in items.items()
     }
+
+
+WAITING: dict[str, Any] = {
+    "server": "https://elsewhere.example",
+    "experiment": "button",
+    "arm": "green",
+    "token": "token",
+    "bits": [0, 1],
+    "bit": 0,
+    "decided": 0,
+    "until": 0,
+    "due": 0,
+    "expires": 10**15,
+    "sending": "next-visit",
+}
+"""A report of some other service."""
+
+
+def waiting(name: str) -> str:
+    return REPORT + name
 
 
 DEFAULT: Numbers = (10, 1)
@@ -327,6 +358,11 @@ def ledgers() -> list[Any]:
         ledger(once(0), {one: charge(TODAY - 40, 1), other: charge(TODAY - 40 + INSTANT, 1)}),
         ledger(once(0), {one: charge(TODAY - 500, 1), other: charge(TODAY, 1, (3, 501))}),
         ledger(once(0, cap=(3, 501)), {one: charge(TODAY - 500, 2.5), other: charge(0, 1)}),
+        # Except what was charged for a report that still waits.
+        ledger(once(0), {one: charge(TODAY - 50, 1), waiting("aa"): WAITING, other: charge(0, 1)}),
+        ledger(once(0), {one: charge(TODAY - 50, 1), waiting("bb"): WAITING, other: charge(0, 1)}),
+        ledger(once(0), {one: charge(TODAY - 50, 1), waiting("aa"): "null"}),
+        ledger(once(0, cap=(3, 90)), {one: charge(TODAY - 95, 3), waiting("aa"): WAITING}),
         # More than any cap.
         ledger(once(0, 1, cap=(1e6, 1)), {one: charge(TODAY, None)}),
         ledger(once(0, epsilon=0, cap=(1e6, 2)), {one: charge(TODAY - 1, None)}),
@@ -343,44 +379,121 @@ def ledgers() -> list[Any]:
     ]
 
 
-def sending(name: str, stored: dict[str, Charge | str], day: float = TODAY) -> Any:
-    """Whether a report may be sent, by the charges that come before its own."""
-    texts, now = _texts({CHARGE + key: each for key, each in stored.items()}), at(day)
+def sending(stored: dict[str, Charge | str], waits: list[str], day: float = TODAY) -> Any:
+    """What is erased before anything is sent: the reports that are over their caps."""
+    texts = _texts(
+        {CHARGE + key: each for key, each in stored.items()}
+        | {waiting(name): WAITING for name in waits}
+    )
+    now = at(day)
     charges = read(texts, capped(DEFAULT), now)
-    own = charges.get(name)
-    is_sent = own is None
-    if own is not None:
-        place = (own["at"], name)
-        before = [each for key, each in charges.items() if (each["at"], key) <= place]
-        is_sent = fits(before, own["cap"], own["at"])
-    return {"stored": texts, "id": name, "now": now, "sent": is_sent}
+
+    def place(key: str) -> tuple[bool, float, str]:
+        return key != "ledger", charges[key]["at"], key
+
+    erased = []
+    for name in sorted(waits):
+        own = charges.get(name)
+        if own is None:
+            continue
+        counted = [each for key, each in charges.items() if place(key) <= place(name)]
+        if not fits(counted, own["cap"], own["at"]):
+            erased.append(name)
+    return {"stored": texts, "now": now, "erased": erased}
 
 
 def sendings() -> list[Any]:
     tabs: dict[str, Charge | str] = {f"{number:02x}": charge(TODAY, 1) for number in range(11)}
     pair: dict[str, Charge | str] = {"aa": charge(TODAY - 1, 2, (3, 30))}
+    tight = (1, 1)
+    race: dict[str, Charge | str] = {name: charge(TODAY, 1, tight) for name in ("aa", "bb", "cc")}
+    back: dict[str, Charge | str] = {
+        "zz": charge(TODAY, 1, tight),
+        "aa": charge(TODAY + INSTANT, 1, tight),
+    }
+    old: Charge = charge(TODAY + INSTANT, 9)
+    new: dict[str, Charge | str] = {"aa": charge(TODAY, 1), "bb": charge(TODAY + INSTANT, 1)}
     return [
-        *(sending(name, tabs) for name in ("00", "09", "0a")),
-        *(sending(name, tabs, TODAY + 5) for name in ("09", "0a")),
-        sending("ff", tabs | {"ff": charge(TODAY - INSTANT, 1)}),
-        sending("09", tabs | {"ff": charge(TODAY - INSTANT, 1)}),
-        sending("unknown", tabs),
-        sending("aa", {"aa": charge(TODAY, 1 + 5e-10, (1, 1))}),
-        sending("aa", {"aa": charge(TODAY, 1 + 2e-9, (1, 1))}),
+        sending(tabs, [*tabs]),
+        sending(tabs, ["0a"]),
+        sending(tabs, ["09"]),
+        sending(tabs, [*tabs], TODAY + 5),
+        sending(tabs | {"ff": charge(TODAY - INSTANT, 1)}, [*tabs, "ff"]),
+        sending(tabs, ["unknown"]),
+        sending({"aa": charge(TODAY, 1 + 5e-10, tight)}, ["aa"]),
+        sending({"aa": charge(TODAY, 1 + 2e-9, tight)}, ["aa"]),
         # Its own cap and its own span, whatever the caps of others are.
-        sending("bb", pair | {"bb": charge(TODAY, 2, (3, 1))}),
-        sending("bb", pair | {"bb": charge(TODAY, 2, (3, 2))}),
-        sending("bb", pair | {"bb": charge(TODAY, 2, (4, 2))}),
-        sending("aa", pair | {"bb": charge(TODAY, 2, (3, 2))}),
+        sending(pair | {"bb": charge(TODAY, 2, (3, 1))}, ["aa", "bb"]),
+        sending(pair | {"bb": charge(TODAY, 2, (3, 2))}, ["aa", "bb"]),
+        sending(pair | {"bb": charge(TODAY, 2, (4, 2))}, ["aa", "bb"]),
+        # Nothing is pruned, however old it is.
+        sending(race, [*race], TODAY + 39),
+        sending(race, [*race], TODAY + 41),
+        sending(race, ["bb"], TODAY + 399),
+        sending({"aa": charge(1, 1, tight), "bb": charge(1, 1, tight)}, ["aa", "bb"]),
+        # What is erased counts all the same for what is erased with it.
+        sending(race | {"bb": charge(TODAY, 1, (2, 1)), "dd": charge(TODAY, 1, (3, 1))}, ["dd"]),
+        sending(race | {"dd": charge(TODAY, 1, (3, 1))}, [*race, "dd"]),
         # The clock was set back: all are of now, in the order of their ids.
-        sending("aa", {"aa": charge(TODAY, 2, (3, 1)), "bb": charge(TODAY + 3, 2)}, TODAY - 9),
-        sending("bb", {"aa": charge(TODAY + 3, 2), "bb": charge(TODAY, 2, (3, 1))}, TODAY - 9),
+        sending({"aa": charge(TODAY, 2, (3, 1)), "bb": charge(TODAY + 3, 2)}, ["aa"], TODAY - 9),
+        sending({"aa": charge(TODAY + 3, 2), "bb": charge(TODAY, 2, (3, 1))}, ["bb"], TODAY - 9),
+        sending(back, ["aa", "zz"], TODAY + 1),
+        sending(back, ["aa", "zz"], TODAY - 1),
+        # What earlier versions spent comes before all, whenever it was found.
+        sending({"ledger": old} | new, ["aa", "bb"], TODAY + 1),
+        sending({"ledger": old} | new, ["bb"], TODAY + 1),
+        sending({"ledger": charge(TODAY + 3, 10)} | new, ["aa", "bb"], TODAY + 4),
+        sending({"ledger": charge(TODAY - 2, 10)} | new, ["aa", "bb"], TODAY + 1),
+        sending({"ledger": "null"} | new, ["aa", "bb"], TODAY + 9),
         # More than any cap: before it, after it, and itself.
-        sending("bb", {"aa": charge(TODAY, None), "bb": charge(TODAY, 1)}),
-        sending("aa", {"aa": charge(TODAY, 1), "bb": charge(TODAY, None)}),
-        sending("aa", {"aa": charge(TODAY, None)}),
-        *(sending("aa", {"aa": text}) for text in ("", "null", NOT_UNDERSTOOD[7])),
-        sending("aa", {"aa": charge(TODAY - 1, 1), "00": "null"}),
+        sending({"aa": charge(TODAY, None), "bb": charge(TODAY, 1)}, ["bb"]),
+        sending({"aa": charge(TODAY, 1), "bb": charge(TODAY, None)}, ["aa"]),
+        sending({"aa": charge(TODAY, None)}, ["aa"]),
+        *(sending({"aa": text}, ["aa"]) for text in ("", "null", NOT_UNDERSTOOD[7])),
+        sending({"aa": charge(TODAY - 1, 1), "00": "null"}, ["aa"]),
+    ]
+
+
+ARMS = [(0, False), (1, True), (1000, True), (1001, False)]
+TOKENS = [(0, False), (4096, True), (4097, False)]
+
+
+def answer(is_understood: bool, **changes: Any) -> Any:
+    """An answer to the question for a decision; a change of ... leaves a field out."""
+    mechanism = {"p00": 0.75, "p11": 0.75, "window": 60, "spread": 60}
+    decision = {"arm": "green", "payload": None, "token": "token", "expires_in": 90_000}
+    for name, value in changes.items():
+        (mechanism if name in mechanism else decision)[name] = value
+    known = {name: each for name, each in mechanism.items() if each is not ...}
+    decided = {name: each for name, each in decision.items() if each is not ...}
+    body = json.dumps({"decisions": [decided | {"mechanism": known}]})
+    return {"body": body, "understood": is_understood}
+
+
+def answers() -> list[Any]:
+    longest = 400 * DAY
+    sound = answer(True)["body"]
+    one = sound.removeprefix('{"decisions": [').removesuffix("]}")
+    said = [("", False), ("null", False), ("[]", False), ('{"decisions": null}', False)]
+    said += [(f'{{"decisions": [{", ".join([one] * count)}]}}', count == 1) for count in range(3)]
+    said += [(sound.replace("0.75", text, 1), False) for text in ("NaN", "1e999", "true", '"1"')]
+    said += [(sound.replace("null", text, 1), False) for text in ("NaN", "Infinity")]
+    said += [(sound.replace('w": 60', f'w": {text}'), True) for text in ("60.0", "6e1")]
+    said += [(sound.replace('w": 60', f'w": {text}'), False) for text in ("60.5", "1e999", "true")]
+    return [
+        answer(True),
+        answer(True, payload=...),
+        answer(True, payload={"colour": [1, None]}),
+        *(answer(is_understood, arm="a" * length) for length, is_understood in ARMS),
+        *(answer(is_understood, token="t" * length) for length, is_understood in TOKENS),
+        *(answer(False, **{name: None}) for name in ("arm", "token", "p00", "window", "spread")),
+        *(answer(False, **{name: ...}) for name in ("arm", "token", "p11", "expires_in")),
+        *(answer(False, **{name: -1}) for name in ("p00", "window", "spread", "expires_in")),
+        *(answer(True, **{name: longest}) for name in ("window", "spread", "expires_in")),
+        *(answer(False, **{name: longest + 1}) for name in ("window", "spread", "expires_in")),
+        answer(True, p00=0, p11=1, window=0, spread=0, expires_in=0),
+        answer(False, arm=7),
+        *({"body": body, "understood": is_understood} for body, is_understood in said),
     ]
 
 
@@ -392,6 +505,7 @@ def computed() -> dict[str, list[Any]]:
         "times": times(),
         "ledgers": ledgers(),
         "sendings": sendings(),
+        "answers": answers(),
     }
 
 
