@@ -3,14 +3,13 @@
 const ONE = 1n << 64n;
 const DAY = 86_400_000;
 const TOLERANCE = 1 + 1e-9;
-const LINGER = 300; // in milliseconds: browsers pass changes of storage from tab to tab with a delay
+const LINGER = 300; // milliseconds: tabs see changes of storage late
 const CHARGE = "whitelie.charge.";
 const REPORT = "whitelie.report.";
-const STORAGE_FAILS = "storage fails, so reports are lost or late: free or unblock it, or give a store";
+const STORAGE_FAILS = "storage fails: free or unblock it, or give a store";
 const NOT_TAKEN = "the service did not take a report, which is kept for later";
 const FORMER_LEDGER = "whitelie.ledger";
 const LEDGER = `${CHARGE}ledger`;
-const LONGEST = 400 * 86_400; // in seconds
 const TIMES = ["decided", "until", "due", "expires"];
 
 export function thresholds(p00, p11) {
@@ -41,7 +40,6 @@ export function delay(window, spread, word) {
   return 1000 * window + Number((BigInt(word) * BigInt(1000 * spread)) >> 32n);
 }
 
-// Stores a charge if the cap allows it, in its own span, beside all that was charged before.
 export function charge(store, id, cap, at, cost) {
   const charges = readCharges(store, cap, at);
   const former = load(store, FORMER_LEDGER);
@@ -66,7 +64,7 @@ export function charge(store, id, cap, at, cost) {
   return kept;
 }
 
-// Tabs may have charged at once, unseen by each other: names the waiting reports that came too late.
+// Tabs may have charged at once: the reports that came too late.
 export function overCap(store, cap, at) {
   const rank = ([name, charge]) => (name === LEDGER ? -1 : charge.at);
   const charges = [...readCharges(store, cap, at)].sort((a, b) => rank(a) - rank(b));
@@ -82,7 +80,7 @@ function fits(charges, cap, at) {
   return spent <= cap.epsilon * TOLERANCE;
 }
 
-// What is not understood counts as more than any cap, from now. JSON has null for Infinity.
+// What is not understood is more than any cap, which is null in JSON.
 function readCharges(store, cap, at) {
   const charges = new Map();
   for (const name of names(store, CHARGE)) {
@@ -109,7 +107,7 @@ function warn(text) {
   warned.add(text);
 }
 
-// What a storage fails to do is not done, and nothing is remembered in its place.
+// What a storage fails to do is not done.
 function attempt(job, failure = STORAGE_FAILS) {
   try {
     return job();
@@ -118,7 +116,6 @@ function attempt(job, failure = STORAGE_FAILS) {
   }
 }
 
-// Undefined if there is no such item, {} if it is not understood.
 function load(store, name) {
   const text = store.getItem(name);
   if (text == null) return undefined;
@@ -156,19 +153,17 @@ const pageMemory = {
   keys: () => memory.keys(),
 };
 
-// By store: what was due when the page was loaded.
 const dueAtLoad = new WeakMap();
 
 const queues = new Map();
 
-// Tabs share a lock; who lingers keeps it until they see what was stored. Without locks a page queues.
+// Who lingers keeps the lock until other tabs see what was stored. Without locks a page queues.
 function exclusively(name, job, ifAvailable = false) {
   return new Promise((settle) => {
     let pause = 0;
     const run = async () => job(() => (pause = LINGER));
     const queue = () => {
-      if (ifAvailable) return settle(run());
-      const turn = Promise.resolve(queues.get(name)).then(run, run);
+      const turn = ifAvailable ? run() : Promise.resolve(queues.get(name)).then(run, run);
       queues.set(name, turn);
       settle(turn);
     };
@@ -197,14 +192,15 @@ function isDecision({ arm, payload = null, token, mechanism: { p00, p11, window,
     isText(token, 4096) &&
     JSON.stringify(payload).length <= 65_536 &&
     [p00, p11].every((p) => typeof p === "number" && p >= 0 && p <= 1) &&
-    [window, spread, expires_in].every((s) => Number.isInteger(s) && s >= 0 && s <= LONGEST)
+    [window, spread, expires_in].every((s) => Number.isInteger(s) && s >= 0 && s <= 34_560_000)
   );
 }
 
-function isReport({ server, token, bits, bit, ...report }) {
+function isReport({ server, experiment, arm, token, bits, bit, ...report }) {
   return (
-    [server, token].every((text) => typeof text === "string") &&
-    [bits?.[0], bits?.[1], bit].every((each) => each === 0 || each === 1) &&
+    [server, experiment, arm, token].every((text) => typeof text === "string") &&
+    [0, 1].every((place) => [0, 1].includes(bits?.[place])) &&
+    bits.includes(bit) &&
     TIMES.every((time) => Number.isFinite(report[time]))
   );
 }
@@ -250,8 +246,8 @@ export function Whitelie({
       const find = sticky ? findSticky : findAnew;
       return await inTime(timeout, (signal) => find(experiment, signal));
     } catch (cause) {
-      // Only causes of our own, which are texts: others could hold what the service says.
-      const known = typeof cause === "string" ? cause : "no answer, or none that is understood";
+      // Only our own causes are texts: others could quote the service.
+      const known = typeof cause === "string" ? cause : "no answer, or a wrong one";
       warn(`no decision, check server, key and experiment: ${known}`);
       return choice(fallback?.arm, fallback?.payload);
     }
@@ -289,7 +285,6 @@ export function Whitelie({
     };
   }
 
-  // Of all tabs the first one asks; the others wait for what it stores.
   async function findSticky(experiment, signal) {
     const recalled = () => attempt(() => recall(experiment));
     return (
@@ -315,24 +310,21 @@ export function Whitelie({
     const response = await post(url, {}, signal, { Authorization: `Bearer ${key}` });
     if (response.status !== 200) throw `status ${response.status}`;
     const { decisions } = JSON.parse(await response.text());
-    if (decisions.length !== 1 || !isDecision(decisions[0])) throw "not a decision";
+    if (decisions.length !== 1 || !isDecision(decisions[0])) throw Error();
     signal.throwIfAborted();
     return take(experiment, decisions[0], sticky);
   }
 
-  // Who is late is told so, by a signal too.
   async function inTime(patience, job) {
     const aborter = new AbortController();
-    let alarm;
-    const late = new Promise((_, reject) => {
-      aborter.signal.onabort = () => reject(aborter.signal.reason);
-      alarm = setTimeout(() => aborter.abort("no answer in time"), patience);
-    });
+    const { signal } = aborter;
+    const late = new Promise((_, reject) => (signal.onabort = () => reject(signal.reason)));
+    const alarm = setTimeout(() => aborter.abort("no answer in time"), patience);
     try {
-      return await Promise.race([job(aborter.signal), late]);
+      return await Promise.race([job(signal), late]);
     } finally {
       clearTimeout(alarm);
-      aborter.abort(); // of a report's answer nobody reads more than the status
+      aborter.abort(); // nobody reads the answer to a report
     }
   }
 
@@ -348,7 +340,6 @@ export function Whitelie({
     });
   }
 
-  // A token that cannot be stored is discarded; its arm is shown.
   function take(experiment, decision, sticky) {
     const { arm, payload } = decision;
     let chosen = choice(arm, payload);
@@ -367,7 +358,7 @@ export function Whitelie({
     try {
       return (typeof consent === "function" ? consent() : consent) === true;
     } catch {
-      warn("consent throws, which counts as no");
+      warn("consent throws: that is none");
       return false;
     }
   }
@@ -405,7 +396,7 @@ export function Whitelie({
     return id;
   }
 
-  // The report goes first: without its charge it would not be counted.
+  // The report first: it must not be without its charge.
   function erase(name) {
     store.removeItem(name);
     store.removeItem(name.replace(REPORT, CHARGE));
@@ -419,7 +410,7 @@ export function Whitelie({
     return newest?.name;
   }
 
-  // What the page does when it is asked must not come between reading and writing.
+  // Consent first: nothing may come between reading and writing.
   function rewardReport(name) {
     if (!consents()) return;
     const at = now();
@@ -432,13 +423,18 @@ export function Whitelie({
     if (isEarly) flush();
   }
 
-  // A clock that was set back must not hold a report for ever.
+  // A clock that was set back must not hold a report for ever. It leaves when other tabs, or at a page load
+  // the disk, have the last reward.
   function read(name) {
     const report = load(store, name) ?? {};
     if (!isReport(report)) return {};
     const ahead = Math.max(report.decided - now(), 0);
     for (const time of TIMES) report[time] -= ahead;
-    return { ...report, ahead };
+    const { due, until } = report;
+    const isTimed = report.sending === "when-due";
+    const { failed, wait } = tries.get(name) ?? {};
+    const first = due < until ? due : Math.max(due, until + (isTimed ? 1000 : 60_000));
+    return { report, ahead, isTimed, at: failed <= now() ? Math.max(first, failed + wait) : first };
   }
 
   // All at once: none waits for the answer to another.
@@ -448,26 +444,23 @@ export function Whitelie({
     const fail = (name) => postpone(name, STORAGE_FAILS);
     try {
       if (agreed) overCap(store, limit, now()).forEach(erase);
+      await Promise.all(waiting.map((name) => send(name, agreed, linger).catch(() => fail(name))));
     } catch {
-      return waiting.forEach(fail);
+      waiting.forEach(fail);
     }
-    await Promise.all(waiting.map((name) => send(name, agreed, linger).catch(() => fail(name))));
   }
 
-  // One that is not understood does not say when it expires.
   async function send(name, agreed, linger) {
-    const { ahead, ...report } = read(name);
-    if (!(now() <= report.expires)) return store.removeItem(name);
+    const { report, ahead, isTimed, at } = read(name);
+    if (!(now() <= report?.expires)) return store.removeItem(name);
     if (!agreed) return;
     if (ahead) save(store, name, report);
-    if (now() < attemptAt(name, report)) return;
-    if (report.sending !== "when-due" && !noted.delete(name)) return;
+    if (now() < at || !(isTimed || noted.delete(name))) return;
     linger();
     const { status, headers } = await deliver(name, report);
     if (![200, 410, 422].includes(status)) return postpone(name, NOT_TAKEN, headers?.get("Retry-After"));
     if (status === 422) warn("a report was refused: is the token secret lost?");
     store.removeItem(name);
-    tries.delete(name);
   }
 
   // The other bit is gone before this one leaves: a retry sends the same.
@@ -481,45 +474,29 @@ export function Whitelie({
   function postpone(name, failure, asked) {
     warn(failure);
     const backoff = Math.min(2 * (tries.get(name)?.backoff ?? 2500), DAY / 24);
-    tries.set(name, { backoff, wait: Math.max(backoff, 1000 * asked || 0), at: now() });
-  }
-
-  // By then every tab has seen the last reward, and before a page load the disk has it too. One that
-  // is due before `until` was rewarded at once.
-  function attemptAt(name, { due, until, sending }) {
-    const { at, wait } = tries.get(name) ?? {};
-    const settled = until + (sending === "when-due" ? 1000 : 60_000);
-    const first = due < until ? due : Math.max(due, settled);
-    return at <= now() ? Math.max(first, at + wait) : first;
-  }
-
-  function attempts(isTimed) {
-    const found = reportNames().map((name) => [name, read(name)]);
-    const mine = found.filter(([, { sending }]) => (sending === "when-due") === isTimed);
-    return mine.map(([name, report]) => [name, attemptAt(name, report)]);
+    tries.set(name, { backoff, wait: Math.max(backoff, 1000 * asked || 0), failed: now() });
   }
 
   function schedule() {
     clearTimeout(timer);
     if (rule === "next-visit" || !consents()) return;
-    const times = attempt(() => attempts(true).map(([, time]) => time)) ?? [];
-    const next = Math.min(...times);
+    const times = attempt(() => reportNames().map(read).map(({ isTimed, at }) => (isTimed ? at : Infinity)));
+    const next = Math.min(...(times ?? []));
     if (next < Infinity) timer = setTimeout(flush, Math.min(next - now(), 2 ** 31 - 1));
-  }
-
-  // Once for each page load: another client on the same page is no visit.
-  function noteDue() {
-    dueAtLoad.set(store, noted);
-    for (const [name, time] of attempts(false)) if (time <= now()) noted.add(name);
   }
 
   server = String(server).replace(/\/+$/, "");
   if (immediate) warn("the time of a report reveals its outcome: turn off immediate");
-  if (sending !== "next-visit" && sending !== "when-due") {
-    warn('sending is neither "next-visit" nor "when-due", so it is "next-visit"');
-  }
+  if (![rule, "next-visit"].includes(sending)) warn('unknown sending: it is "next-visit"');
   const noted = dueAtLoad.get(store) ?? new Set();
-  if (!dueAtLoad.has(store)) attempt(noteDue);
+  const noteDue = () => {
+    dueAtLoad.set(store, noted);
+    for (const name of reportNames()) {
+      const { isTimed, at } = read(name);
+      if (!isTimed && at <= now()) noted.add(name);
+    }
+  };
+  if (!dueAtLoad.has(store)) attempt(noteDue); // another client on the page is no visit
   flush();
   return { decide, reward, flush, forget };
 }
