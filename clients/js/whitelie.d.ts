@@ -119,7 +119,7 @@ export function delay(window: number, spread: number, word: number | bigint): nu
 export function charge(store: Store, id: string, cap: Cap, at: number, cost: number): boolean;
 
 /**
- * Whether the report `id` is within the cap that it was charged under, beside the charges before it. A
- * report without a charge is.
+ * Names of the waiting reports that are over the cap that they were charged under, beside the charges
+ * before them. A report without a charge is not. `cap` is that of charges that are not understood.
  */
-export function isWithinCap(store: Store, id: string, cap: Cap, at: number): boolean;
+export function overCap(store: Store, cap: Cap, at: number): string[];

@@ -163,7 +163,8 @@ function exclusively(name, job, ifAvailable = false) {
     let pause = 0;
     const run = async () => job(() => (pause = LINGER));
     const queue = () => {
-      const turn = ifAvailable ? run() : Promise.resolve(queues.get(name)).then(run, run);
+      if (ifAvailable) return settle(run());
+      const turn = Promise.resolve(queues.get(name)).then(run, run);
       queues.set(name, turn);
       settle(turn);
     };
@@ -358,7 +359,7 @@ export function Whitelie({
     try {
       return (typeof consent === "function" ? consent() : consent) === true;
     } catch {
-      warn("consent throws: that is none");
+      warn("consent throws, which is none");
       return false;
     }
   }

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { World, MemoryStore, SECOND, HOUR, DAY, answer, drawing, withGlobal } from "../testing/world.js";
 
 const ENDS = "whitelie: reports end with the page: unblock storage, or give a store";
-const FAILS = "whitelie: storage fails, so reports are lost or late: free or unblock it, or give a store";
+const FAILS = "whitelie: storage fails: free or unblock it, or give a store";
 const WORKING = { sending: "when-due", words: drawing(0, 1, 0.5) };
 
 // A browser's Storage: items are its properties, and it has no keys().
