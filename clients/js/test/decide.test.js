@@ -207,6 +207,33 @@ test("the edges of what is understood are kept", async (t) => {
   }
 });
 
+test("of two decisions none is taken, and large answers are not understood", async (t) => {
+  const large = {
+    "two decisions": (world) => [world.decision(), world.decision()],
+    "an arm of 1,001 characters": (world) => [{ ...world.decision(), arm: "a".repeat(1001) }],
+    "a token of 4,097 characters": (world) => [{ ...world.decision(), token: "t".repeat(4097) }],
+    "a payload of 65,537 characters": (world) => [{ ...world.decision(), payload: "p".repeat(65_535) }],
+  };
+  for (const decisions of Object.values(large)) {
+    const world = new World(t);
+    world.onDecide = () => answer({ decisions: decisions(world) });
+    await assertFallback(world, await world.client(), /a wrong one$/);
+  }
+  const world = new World(t);
+  world.onDecide = () => answer({ decisions: [{ ...world.decision(), payload: "p".repeat(65_534) }] });
+  assert.equal((await (await world.client()).decide("headline")).arm, "kind");
+});
+
+test("a service cannot write to the console, nor fill it", async (t) => {
+  const world = new World(t);
+  let number = 0;
+  world.onDecide = () => answer(`{"secret ${(number += 1)}`);
+  const client = await world.client();
+  for (let i = 0; i < 50; i += 1) await client.decide("headline");
+  assert.equal(world.warnings.length, 1);
+  assert.doesNotMatch(world.warnings[0], /secret/);
+});
+
 test("a payload may be missing", async (t) => {
   const world = new World(t);
   world.onDecide = () => answer({ decisions: [{ ...world.decision(), payload: undefined }] });
@@ -268,6 +295,29 @@ test("a sticky choice is stored as the contract says", async (t) => {
   });
 });
 
+test("a sticky choice of another service is asked for anew, and the newest stays", async (t) => {
+  const world = new World(t);
+  const [one, two] = [await world.client(), await world.client({ server: "https://two.example" })];
+  await one.decide("headline", { sticky: true });
+  world.onDecide = () => answer({ decisions: [{ ...world.decision(), arm: "two's" }] });
+  for (let i = 0; i < 2; i += 1) assert.equal((await two.decide("headline", { sticky: true })).arm, "two's");
+  assert.equal(world.questions.length, 2);
+});
+
+test("what is used of a stored sticky choice", async (t) => {
+  const used = [{ arm: "stored" }, { arm: "stored", report: null }, { arm: "stored", server: SERVER, report: "0" }];
+  const unused = [{}, { arm: "" }, { arm: null }, { arm: 7 }, { arm: ["stored"] }, { arm: "stored", server: "https://x" }];
+  for (const [items, arm] of [[used, "stored"], [unused, "kind"]]) {
+    for (const item of items) {
+      const world = new World(t);
+      world.store.setItem("whitelie.sticky.headline", JSON.stringify(item));
+      const choice = await (await world.client()).decide("headline", { sticky: true });
+      choice.reward(1);
+      assert.equal(choice.arm, arm, JSON.stringify(item));
+    }
+  }
+});
+
 test("a sticky choice stays when its token was discarded", async (t) => {
   const world = new World(t);
   const client = await world.client({ maxEpsilon: 0.1 });
@@ -310,6 +360,8 @@ test("a fallback does not stick", async (t) => {
 
 test("nothing is thrown at a page that uses the client in a strange way", async (t) => {
   const world = new World(t);
+  const { Whitelie } = await world.tab();
+  for (const options of [undefined, {}, { store: null, sending: 7 }]) new Whitelie(options);
   world.onDecide = () => answer("", 404);
   const client = await world.client({ server: undefined, key: undefined });
   for (const experiment of [undefined, null, 7, "\ud800", {}]) {

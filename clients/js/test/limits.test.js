@@ -248,6 +248,7 @@ test("consent that fails is none", async (t) => {
   const client = await world.client({ consent });
   assert.equal((await client.decide("headline")).arm, "kind");
   assert.equal(world.store.items.size, 0);
+  assert.deepEqual(world.warnings, ["whitelie: consent throws, which is none"]);
 });
 
 test("forget erases everything of this client, and nothing else", async (t) => {
