@@ -198,7 +198,7 @@ test("clients of one page load make one attempt together", async (t) => {
   assert.equal(world.reports.length, 1);
 });
 
-test("a service that does not answer neither delays the reports to others nor sees who stays", async (t) => {
+test("a service that does not answer delays no report, its own neither, and is not asked again", async (t) => {
   const world = new World(t);
   for (const name of ["a", "b", "c"]) {
     const client = await world.client({ words, server: `https://${name}.example` });
