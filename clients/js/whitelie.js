@@ -55,7 +55,7 @@ export function charge(store, id, cap, at, cost) {
     charges.delete(name);
   }
   const own = { at, epsilon: cost, cap };
-  const kept = fits([...charges, [id, own]], cap, at);
+  const kept = fits([...charges], own);
   if (kept) charges.set(CHARGE + id, own);
   for (const [name, other] of charges) {
     if (store.getItem(name) !== JSON.stringify(other)) save(store, name, other);
@@ -68,15 +68,15 @@ export function charge(store, id, cap, at, cost) {
 export function overCap(store, cap, at) {
   const rank = ([name, charge]) => (name === LEDGER ? -1 : charge.at);
   const charges = [...readCharges(store, cap, at)].sort((a, b) => rank(a) - rank(b));
-  const isOver = ([, own], place) => !fits(charges.slice(0, place + 1), own.cap, own.at);
+  const isOver = ([, own], place) => !fits(charges.slice(0, place), own);
   const reports = charges.filter(isOver).map(([name]) => name.replace(CHARGE, REPORT));
   return reports.filter((name) => store.getItem(name) != null);
 }
 
 // Negations here and below: a limit that is not a number allows nothing.
-function fits(charges, cap, at) {
+function fits(others, { at, epsilon, cap }) {
   const since = at - cap.days * DAY;
-  const spent = charges.reduce((sum, [, other]) => sum + (other.at <= since ? 0 : other.epsilon), 0);
+  const spent = others.reduce((sum, [, other]) => sum + (other.at <= since ? 0 : other.epsilon), epsilon);
   return spent <= cap.epsilon * TOLERANCE;
 }
 

@@ -84,6 +84,13 @@ test("the cap bounds what is spent in any span, whatever the charges", () => {
   }
 });
 
+test("a report counts under its own cap, even in a span of no days", () => {
+  const none = { epsilon: 0.5, days: 0 };
+  assert.ok(!charge(new MemoryStore(), "a", none, 1, 1));
+  const stored = { "whitelie.charge.a": JSON.stringify({ at: 1, epsilon: 1, cap: none }), "whitelie.report.a": "" };
+  assert.deepEqual(overCap(filled(stored), none, 2), ["whitelie.report.a"]);
+});
+
 test("an infinite sum is not forgotten in JSON", () => {
   const free = { epsilon: Number.MAX_VALUE, days: 1 };
   const store = new MemoryStore();
