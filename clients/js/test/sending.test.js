@@ -6,7 +6,6 @@ import { test } from "node:test";
 import {
   World,
   Locks,
-  MemoryStore,
   SECOND,
   HOUR,
   DAY,
@@ -282,67 +281,6 @@ test("consent is asked before a report is read, and not again until it is writte
   await client.flush();
   assert.equal(world.reports.length, 0);
   assert.equal(world.store.items.size, 0);
-});
-
-test("nothing is sent for what was erased, and no wait is left of it", async (t) => {
-  const world = new World(t);
-  const client = await world.client({ sending: "when-due", words });
-  for (let i = 0; i < 2; i += 1) await client.decide("headline");
-  world.onReport = () => answer("", 503);
-  await world.pass(DUE);
-  assert.equal(world.reports.length, 2);
-  let settleFirst;
-  world.onReport = () => new Promise((done) => (settleFirst ??= () => done(answer("", 404))));
-  await world.pass(5 * SECOND);
-  client.forget();
-  settleFirst();
-  await world.pass(DAY);
-  assert.equal(world.reports.length, 4);
-  assert.deepEqual([...world.store.items], []);
-});
-
-test("a race of tabs is decided once, whatever the clock does afterwards", async (t) => {
-  const world = new World(t);
-  world.coin = { p00: 0.7310585786300048, p11: 0.7310585786300048, window: 60, spread: 600 };
-  const cap = { epsilon: 1 };
-  const stores = [new MemoryStore(), new MemoryStore()];
-  const ids = [0xffn, 0x11n];
-  for (const [i, store] of stores.entries()) {
-    const drawn = () => [0n, 0n, BigInt(i * 2 ** 31) << 32n, ids[i]];
-    await (await world.client({ store, cap, words: drawn })).decide("headline");
-    await world.pass(5);
-  }
-  for (const store of stores) for (const [name, text] of store.items) world.store.setItem(name, text);
-  await world.pass(130 * SECOND);
-  await world.client({ cap });
-  assert.equal(world.reports.length, 1);
-  assert.equal(world.store.reports.length, 0, "the other is not due, and erased");
-  world.setClock(-2 * HOUR);
-  await world.client({ cap });
-  await world.pass(HOUR);
-  await world.client({ cap });
-  assert.equal(world.reports.length, 1);
-});
-
-test("the charge of a report that waits is not pruned", async (t) => {
-  const world = new World(t);
-  world.coin = { p00: 0.7310585786300048, p11: 0.7310585786300048, window: 60, spread: 50 * 86_400 };
-  world.decision = ((decision) => () => ({ ...decision(), expires_in: 90 * 86_400 }))(world.decision);
-  const cap = { epsilon: 1 };
-  for (let i = 0; i < 5; i += 1) {
-    const store = new MemoryStore();
-    const drawn = () => [0n, 0n, (2n ** 32n - 1n) << 32n, BigInt(i)];
-    await (await world.client({ store, cap, words: drawn })).decide("headline");
-    for (const [name, text] of store.items) world.store.setItem(name, text);
-  }
-  await world.pass(41 * DAY);
-  const [name] = world.store.items.keys();
-  const { charge } = await world.tab();
-  charge(world.store, "99", { epsilon: 1, days: 1 }, world.time, 1);
-  assert.ok(world.store.items.has(name));
-  await world.pass(10 * DAY);
-  await world.client({ cap });
-  assert.equal(world.reports.length, 1);
 });
 
 test("without consent nothing is sent, nothing is rewarded, and nothing is lost", async (t) => {
