@@ -10,7 +10,10 @@ export interface Store {
   keys?(): Iterable<string>;
 }
 
-/** The most epsilon that all reports of the device may cost together within any so many days. */
+/**
+ * The most epsilon that all reports of the device may cost together in the `days` before a decision: what
+ * would make it more is not reported.
+ */
 export interface Cap {
   epsilon: number;
   days: number;
@@ -43,13 +46,13 @@ export interface Options {
   /** `localStorage` by default. */
   store?: Store;
   /**
-   * Whether anything may be stored and sent: exactly `true`, the default, says yes. Asked at every
+   * Whether anything may be stored and sent: only `true`, the default, is consent. Asked at every
    * decision, at every reward and before reports are sent.
    */
   consent?: boolean | (() => boolean);
   /**
-   * When reports leave. `"next-visit"`, the default: at the first start of a client after they are due,
-   * so that their time does not tell how long anybody stayed. `"when-due"`: by a timer, if the page is
+   * When the reports of this client leave. `"next-visit"`, the default: at the first page load after they
+   * are due, so that their time does not tell how long anybody stayed. `"when-due"`: by a timer, if the page is
    * still open; for programs that run whether anybody is there or not.
    */
   sending?: "next-visit" | "when-due";
@@ -75,7 +78,7 @@ export interface Choice {
   reward(outcome: 0 | 1 | boolean): void;
 }
 
-/** A client; what is due from former visits is sent at once. */
+/** A client. The first one of a page load sends at once what is due from former visits. */
 export class Whitelie {
   constructor(options: Options);
   /** Resolves to what is to be shown; never rejects. */
@@ -83,8 +86,8 @@ export class Whitelie {
   /** Says that the outcome of the latest decision of an experiment was 1, also after a reload. */
   reward(experiment: string): void;
   /**
-   * Sends again what was due at the start and has failed, after its wait; with `"when-due"` all that is
-   * due. Never rejects.
+   * Sends what was due at the page load and was not tried for lack of consent, and of reports under
+   * `"when-due"` all that is due. Never rejects.
    */
   flush(): Promise<void>;
   /**
@@ -119,7 +122,7 @@ export function delay(window: number, spread: number, word: number | bigint): nu
 export function charge(store: Store, id: string, cap: Cap, at: number, cost: number): boolean;
 
 /**
- * Whether the report `id` is within the cap that it was charged under, beside the charges before it. A
- * report without a charge is.
+ * Names of the waiting reports that are over the cap that they were charged under, beside the charges
+ * before them. A report without a charge is not. `cap` is that of charges that are not understood.
  */
-export function isWithinCap(store: Store, id: string, cap: Cap, at: number): boolean;
+export function overCap(store: Store, cap: Cap, at: number): string[];

@@ -3,11 +3,13 @@
 const ONE = 1n << 64n;
 const DAY = 86_400_000;
 const TOLERANCE = 1 + 1e-9;
-const LINGER = 300; // in milliseconds: browsers pass changes of storage from tab to tab with a delay
+const LINGER = 300; // milliseconds: tabs see changes of storage late
 const CHARGE = "whitelie.charge.";
 const REPORT = "whitelie.report.";
-const STORAGE_FAILS = "storage fails, so reports are lost or late: free or unblock it, or give a store";
+const STORAGE_FAILS = "storage fails: free or unblock it, or give a store";
+const NOT_TAKEN = "the service did not take a report, which is kept for later";
 const FORMER_LEDGER = "whitelie.ledger";
+const LEDGER = `${CHARGE}ledger`;
 const TIMES = ["decided", "until", "due", "expires"];
 
 export function thresholds(p00, p11) {
@@ -38,24 +40,22 @@ export function delay(window, spread, word) {
   return 1000 * window + Number((BigInt(word) * BigInt(1000 * spread)) >> 32n);
 }
 
-// Stores a charge if the cap allows it, in its own span, beside all that was charged before.
 export function charge(store, id, cap, at, cost) {
   const charges = readCharges(store, cap, at);
   const former = load(store, FORMER_LEDGER);
   if (former !== undefined) {
     const spent = [former.start, former.spent].every(isAmount) ? former.spent : Infinity;
-    const name = `${CHARGE}ledger`;
-    charges.set(name, { at, epsilon: spent + (charges.get(name)?.epsilon ?? 0), cap });
+    charges.set(LEDGER, { at, epsilon: spent + (charges.get(LEDGER)?.epsilon ?? 0), cap });
   }
   const days = [...charges.values()].map((other) => other.cap.days);
   const span = days.reduce((most, each) => Math.max(most, each), Math.max(40, cap.days));
   for (const [name, other] of charges) {
-    if (!(other.at <= at - span * DAY)) continue;
+    if (!(other.at <= at - span * DAY) || store.getItem(name.replace(CHARGE, REPORT)) != null) continue;
     store.removeItem(name);
     charges.delete(name);
   }
   const own = { at, epsilon: cost, cap };
-  const kept = fits([...charges.values(), own], cap, at);
+  const kept = fits([...charges], own);
   if (kept) charges.set(CHARGE + id, own);
   for (const [name, other] of charges) {
     if (store.getItem(name) !== JSON.stringify(other)) save(store, name, other);
@@ -64,25 +64,23 @@ export function charge(store, id, cap, at, cost) {
   return kept;
 }
 
-// Tabs may have charged at once, unseen by each other: the earlier ones are sent.
-export function isWithinCap(store, id, cap, at) {
-  const charges = readCharges(store, cap, at);
-  const own = charges.get(CHARGE + id);
-  if (!own) return true;
-  const before = [...charges].filter(
-    ([name, other]) => other.at < own.at || (other.at === own.at && name <= CHARGE + id),
-  );
-  return fits(before.map(([, other]) => other), own.cap, own.at);
+// Tabs may have charged at once: the reports that came too late.
+export function overCap(store, cap, at) {
+  const rank = ([name, charge]) => (name === LEDGER ? -1 : charge.at);
+  const charges = [...readCharges(store, cap, at)].sort((a, b) => rank(a) - rank(b));
+  const isOver = ([, own], place) => !fits(charges.slice(0, place), own);
+  const reports = charges.filter(isOver).map(([name]) => name.replace(CHARGE, REPORT));
+  return reports.filter((name) => store.getItem(name) != null);
 }
 
 // Negations here and below: a limit that is not a number allows nothing.
-function fits(charges, cap, at) {
+function fits(others, { at, epsilon, cap }) {
   const since = at - cap.days * DAY;
-  const spent = charges.reduce((sum, other) => sum + (other.at <= since ? 0 : other.epsilon), 0);
+  const spent = others.reduce((sum, [, other]) => sum + (other.at <= since ? 0 : other.epsilon), epsilon);
   return spent <= cap.epsilon * TOLERANCE;
 }
 
-// What is not understood counts as more than any cap, from now. JSON has null for Infinity.
+// What is not understood is more than any cap, which is null in JSON.
 function readCharges(store, cap, at) {
   const charges = new Map();
   for (const name of names(store, CHARGE)) {
@@ -109,7 +107,7 @@ function warn(text) {
   warned.add(text);
 }
 
-// What a storage fails to do is not done, and nothing is remembered in its place.
+// What a storage fails to do is not done.
 function attempt(job, failure = STORAGE_FAILS) {
   try {
     return job();
@@ -118,7 +116,6 @@ function attempt(job, failure = STORAGE_FAILS) {
   }
 }
 
-// Undefined if there is no such item, {} if it is not understood.
 function load(store, name) {
   const text = store.getItem(name);
   if (text == null) return undefined;
@@ -156,37 +153,56 @@ const pageMemory = {
   keys: () => memory.keys(),
 };
 
+const dueAtLoad = new WeakMap();
+
 const queues = new Map();
 
-// Tabs share a lock; who lingers keeps it until they see what was stored. Without locks a page queues.
-function exclusively(name, job) {
+// Who lingers keeps the lock until other tabs see what was stored. Without locks a page queues.
+function exclusively(name, job, ifAvailable = false) {
   return new Promise((settle) => {
     let pause = 0;
     const run = async () => job(() => (pause = LINGER));
     const queue = () => {
+      if (ifAvailable) return settle(run());
       const turn = Promise.resolve(queues.get(name)).then(run, run);
       queues.set(name, turn);
       settle(turn);
     };
-    const hold = async () => {
+    const hold = async (lock) => {
+      if (lock === null) return settle();
       const result = run();
       settle(result);
       await result.catch(() => {});
       if (pause) await new Promise((done) => setTimeout(done, pause));
     };
     try {
-      navigator.locks.request(name, hold).catch(queue);
+      navigator.locks.request(name, { ifAvailable }, hold).catch(queue);
     } catch {
       queue();
     }
   });
 }
 
-function isDecision({ arm, token, mechanism: { p00, p11, window, spread }, expires_in }) {
+function isText(text, longest) {
+  return typeof text === "string" && text !== "" && text.length <= longest;
+}
+
+function isDecision({ arm, payload = null, token, mechanism: { p00, p11, window, spread }, expires_in }) {
   return (
-    [arm, token].every((text) => text && typeof text === "string") &&
+    isText(arm, 1000) &&
+    isText(token, 4096) &&
+    JSON.stringify(payload).length <= 65_536 &&
     [p00, p11].every((p) => typeof p === "number" && p >= 0 && p <= 1) &&
-    [window, spread, expires_in].every((s) => Number.isInteger(s) && s >= 0 && s <= 1e9)
+    [window, spread, expires_in].every((s) => Number.isInteger(s) && s >= 0 && s <= 34_560_000)
+  );
+}
+
+function isReport({ server, experiment, arm, token, bits, bit, ...report }) {
+  return (
+    [server, experiment, arm, token].every((text) => typeof text === "string") &&
+    [0, 1].every((place) => [0, 1].includes(bits?.[place])) &&
+    bits.includes(bit) &&
+    TIMES.every((time) => Number.isFinite(report[time]))
   );
 }
 
@@ -202,7 +218,7 @@ export function Whitelie({
   sending = "next-visit",
   immediate = false,
   testing = {},
-}) {
+} = {}) {
   const {
     words = (count) => crypto.getRandomValues(new BigUint64Array(count)),
     now = Date.now,
@@ -212,9 +228,7 @@ export function Whitelie({
   } = testing;
   const limit = { epsilon: 10, days: 1, ...cap };
   for (const part of ["epsilon", "days"]) limit[part] = Math.min(limit[part], Number.MAX_VALUE);
-  const hasTimer = immediate || sending === "when-due";
-  // By then every tab has seen the last reward; browsers take longer to have it on disk.
-  const lastReward = hasTimer ? 1000 : 60_000;
+  const rule = immediate || sending === "when-due" ? "when-due" : "next-visit";
   const latest = new Map();
   const tries = new Map();
   const reportNames = () => names(store, REPORT);
@@ -232,8 +246,10 @@ export function Whitelie({
     try {
       const find = sticky ? findSticky : findAnew;
       return await inTime(timeout, (signal) => find(experiment, signal));
-    } catch (error) {
-      warn(`no decision, check server, key and experiment: ${error}`);
+    } catch (cause) {
+      // Only our own causes are texts: others could quote the service.
+      const known = typeof cause === "string" ? cause : "no answer, or a wrong one";
+      warn(`no decision, check server, key and experiment: ${known}`);
       return choice(fallback?.arm, fallback?.payload);
     }
   }
@@ -243,18 +259,11 @@ export function Whitelie({
     chosen?.reward(1);
   }
 
+  // At a page load nothing waits for another tab: its end would be seen.
   async function flush() {
-    await exclusively("whitelie.send", async (linger) => {
-      linger();
-      for (const name of attempt(reportNames) ?? []) {
-        try {
-          await send(name);
-        } catch {
-          postpone(name, 0);
-          warn(STORAGE_FAILS);
-        }
-      }
-    });
+    for (const isNoted of [true, false]) {
+      await exclusively("whitelie.send", (linger) => sendAll(isNoted, linger), isNoted);
+    }
     schedule();
   }
 
@@ -263,6 +272,8 @@ export function Whitelie({
     for (const name of attempt(() => names(store, "whitelie."), failure) ?? []) {
       attempt(() => store.removeItem(name), failure);
     }
+    tries.clear();
+    noted.clear();
   }
 
   function choice(arm = null, payload = null, report) {
@@ -275,7 +286,6 @@ export function Whitelie({
     };
   }
 
-  // Of all tabs the first one asks; the others wait for what it stores.
   async function findSticky(experiment, signal) {
     const recalled = () => attempt(() => recall(experiment));
     return (
@@ -292,37 +302,35 @@ export function Whitelie({
   }
 
   function recall(experiment) {
-    const known = load(store, `whitelie.sticky.${experiment}`);
-    if (known?.arm) return choice(known.arm, known.payload, known.report && REPORT + known.report);
+    const { server: decider = server, arm, payload, report } = load(store, `whitelie.sticky.${experiment}`) ?? {};
+    if (decider === server && isText(arm, Infinity)) return choice(arm, payload, report && REPORT + report);
   }
 
   async function findAnew(experiment, signal, sticky) {
     const url = `${server}/v1/experiments/${encodeURIComponent(experiment)}/decisions`;
-    const { status, text } = await post(url, {}, signal, { Authorization: `Bearer ${key}` });
-    if (status !== 200) throw Error(`status ${status}`);
-    const [decision] = JSON.parse(text).decisions;
-    if (!isDecision(decision)) throw Error("not a decision");
+    const response = await post(url, {}, signal, { Authorization: `Bearer ${key}` });
+    if (response.status !== 200) throw `status ${response.status}`;
+    const { decisions } = JSON.parse(await response.text());
+    if (decisions.length !== 1 || !isDecision(decisions[0])) throw Error();
     signal.throwIfAborted();
-    return take(experiment, decision, sticky);
+    return take(experiment, decisions[0], sticky);
   }
 
-  // Who is late is told so, by a signal too.
   async function inTime(patience, job) {
     const aborter = new AbortController();
-    let alarm;
-    const late = new Promise((_, reject) => {
-      aborter.signal.onabort = () => reject(aborter.signal.reason);
-      alarm = setTimeout(() => aborter.abort("no answer in time"), patience);
-    });
+    const { signal } = aborter;
+    const late = new Promise((_, reject) => (signal.onabort = () => reject(signal.reason)));
+    const alarm = setTimeout(() => aborter.abort("no answer in time"), patience);
     try {
-      return await Promise.race([job(aborter.signal), late]);
+      return await Promise.race([job(signal), late]);
     } finally {
       clearTimeout(alarm);
+      aborter.abort(); // nobody reads the answer to a report
     }
   }
 
-  async function post(url, body, signal, headers) {
-    const response = await fetch(url, {
+  function post(url, body, signal, headers) {
+    return fetch(url, {
       method: "POST",
       headers,
       body: JSON.stringify(body), // as plain text: a report needs no preflight
@@ -331,11 +339,8 @@ export function Whitelie({
       redirect: "error", // nobody else may have it
       signal,
     });
-    const retryAfter = response.headers.get("Retry-After");
-    return { status: response.status, text: await response.text(), retryAfter };
   }
 
-  // A token that cannot be stored is discarded; its arm is shown.
   function take(experiment, decision, sticky) {
     const { arm, payload } = decision;
     let chosen = choice(arm, payload);
@@ -345,7 +350,7 @@ export function Whitelie({
       if (!consents()) return;
       const report = isPrivate(decision.mechanism) ? keep(experiment, decision) : null;
       chosen = choice(arm, payload, report && REPORT + report);
-      if (sticky) save(store, `whitelie.sticky.${experiment}`, { arm, payload, report });
+      if (sticky) save(store, `whitelie.sticky.${experiment}`, { server, arm, payload, report });
     });
     return chosen;
   }
@@ -354,6 +359,7 @@ export function Whitelie({
     try {
       return (typeof consent === "function" ? consent() : consent) === true;
     } catch {
+      warn("consent throws, which is none");
       return false;
     }
   }
@@ -375,7 +381,8 @@ export function Whitelie({
     const due = immediate ? until : decided + delay(window, spread, word2 >> 32n);
     const expires = decided + 1000 * expires_in;
     const id = BigInt.asUintN(96, (word2 << 64n) | word3).toString(16).padStart(24, "0");
-    const report = { server, experiment, arm, token, bits, bit: bits[0], decided, until, due, expires };
+    const times = { decided, until, due, expires };
+    const report = { server, experiment, arm, token, bits, bit: bits[0], ...times, sending: rule };
     if (!charge(store, id, limit, decided, epsilon(coin))) return null;
     try {
       save(store, REPORT + id, report);
@@ -384,13 +391,13 @@ export function Whitelie({
       throw error;
     }
     schedule();
-    if (decided > (longDue ??= due + DAY) && !hasTimer) {
+    if (decided > (longDue ??= due + DAY) && rule === "next-visit") {
       warn('reports wait for the next start: a program that runs anyway sets sending to "when-due"');
     }
     return id;
   }
 
-  // The report goes first: without its charge it would not be counted.
+  // The report first: it must not be without its charge.
   function erase(name) {
     store.removeItem(name);
     store.removeItem(name.replace(REPORT, CHARGE));
@@ -404,36 +411,57 @@ export function Whitelie({
     return newest?.name;
   }
 
+  // Consent first: nothing may come between reading and writing.
   function rewardReport(name) {
+    if (!consents()) return;
+    const at = now();
     const report = load(store, name);
-    if (!(now() <= report?.until) || !consents()) return;
+    if (!(at <= report?.until)) return;
     report.bit = report.bits[1];
-    if (immediate) report.due = now();
+    const isEarly = immediate && report.sending === "when-due";
+    if (isEarly) report.due = at;
     save(store, name, report);
-    if (immediate) flush();
+    if (isEarly) flush();
   }
 
-  // A clock that was set back must not hold a report for ever.
+  // A clock that was set back must not hold a report for ever. It leaves when other tabs, or at a page load
+  // the disk, have the last reward.
   function read(name) {
-    const report = load(store, name);
-    if (!TIMES.every((time) => Number.isFinite(report?.[time]))) return null;
+    const report = load(store, name) ?? {};
+    if (!isReport(report)) return {};
     const ahead = Math.max(report.decided - now(), 0);
     for (const time of TIMES) report[time] -= ahead;
-    return { ...report, ahead };
+    const { due, until } = report;
+    const isTimed = report.sending === "when-due";
+    const { failed, wait } = tries.get(name) ?? {};
+    const first = due < until ? due : Math.max(due, until + (isTimed ? 1000 : 60_000));
+    return { report, ahead, isTimed, at: failed <= now() ? Math.max(first, failed + wait) : first };
   }
 
-  async function send(name) {
-    const { ahead, ...report } = read(name) ?? {};
-    if (now() > report.expires) return store.removeItem(name);
-    if (!consents()) return;
+  // All at once: none waits for the answer to another.
+  async function sendAll(isNoted, linger) {
+    const agreed = consents();
+    const waiting = (attempt(reportNames) ?? []).filter((name) => noted.has(name) === isNoted);
+    const fail = (name) => postpone(name, STORAGE_FAILS);
+    try {
+      if (agreed) overCap(store, limit, now()).forEach(erase);
+      await Promise.all(waiting.map((name) => send(name, agreed, linger).catch(() => fail(name))));
+    } catch {
+      waiting.forEach(fail);
+    }
+  }
+
+  async function send(name, agreed, linger) {
+    const { report, ahead, isTimed, at } = read(name);
+    if (!(now() <= report?.expires)) return store.removeItem(name);
+    if (!agreed) return;
     if (ahead) save(store, name, report);
-    if (!(now() >= attemptAt(name)) || !(hasTimer || dueAtStart.has(name))) return;
-    if (!isWithinCap(store, name.slice(REPORT.length), limit, now())) return erase(name);
-    const { status, retryAfter } = await deliver(name, report);
-    if (![200, 410, 422].includes(status)) return postpone(name, 1000 * retryAfter || 0);
+    if (now() < at || !(isTimed || noted.delete(name))) return;
+    linger();
+    const { status, headers } = await deliver(name, report);
+    if (![200, 410, 422].includes(status)) return postpone(name, NOT_TAKEN, headers?.get("Retry-After"));
     if (status === 422) warn("a report was refused: is the token secret lost?");
     store.removeItem(name);
-    tries.delete(name);
   }
 
   // The other bit is gone before this one leaves: a retry sends the same.
@@ -444,31 +472,32 @@ export function Whitelie({
     return inTime(30_000, (signal) => post(url, { token, bit }, signal)).catch(() => ({}));
   }
 
-  function postpone(name, asked) {
+  function postpone(name, failure, asked) {
+    warn(failure);
     const backoff = Math.min(2 * (tries.get(name)?.backoff ?? 2500), DAY / 24);
-    const wait = Math.max(backoff, asked);
-    tries.set(name, { backoff, wait, at: now() });
-  }
-
-  // One that is due before `until` was rewarded at once.
-  function attemptAt(name) {
-    const { at, wait } = tries.get(name) ?? {};
-    if (at <= now()) return at + wait;
-    const { due, until } = read(name) ?? {};
-    return due < until ? due : Math.max(due, until + lastReward);
+    tries.set(name, { backoff, wait: Math.max(backoff, 1000 * asked || 0), failed: now() });
   }
 
   function schedule() {
     clearTimeout(timer);
-    if (!hasTimer || !consents()) return;
-    const next = attempt(() => Math.min(...reportNames().map(attemptAt).filter(Number.isFinite)));
-    const wait = Math.min(next - now(), 2 ** 31 - 1);
-    if (next < Infinity) timer = setTimeout(flush, wait);
+    if (rule === "next-visit" || !consents()) return;
+    const times = attempt(() => reportNames().map(read).map(({ isTimed, at }) => (isTimed ? at : Infinity)));
+    const next = Math.min(...(times ?? []));
+    if (next < Infinity) timer = setTimeout(flush, Math.min(next - now(), 2 ** 31 - 1));
   }
 
   server = String(server).replace(/\/+$/, "");
   if (immediate) warn("the time of a report reveals its outcome: turn off immediate");
-  const dueAtStart = new Set(attempt(() => reportNames().filter((name) => attemptAt(name) <= now())));
+  if (![rule, "next-visit"].includes(sending)) warn('unknown sending: it is "next-visit"');
+  const noted = dueAtLoad.get(store) ?? new Set();
+  const noteDue = () => {
+    dueAtLoad.set(store, noted);
+    for (const name of reportNames()) {
+      const { isTimed, at } = read(name);
+      if (!isTimed && at <= now()) noted.add(name);
+    }
+  };
+  if (!dueAtLoad.has(store)) attempt(noteDue); // another client on the page is no visit
   flush();
   return { decide, reward, flush, forget };
 }

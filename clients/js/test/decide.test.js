@@ -39,6 +39,7 @@ test("both bits and the time are stored before the choice is returned", async (t
       until: START + 60 * SECOND,
       due: START + 90 * SECOND,
       expires: START + 7 * 86_400 * SECOND,
+      sending: "next-visit",
     },
   ]);
 });
@@ -60,6 +61,7 @@ test("the platform's generator draws bits, times and names", async (t) => {
   near(mean(({ bits: [zero, one] }) => zero * one), 0.06, 0.24);
 });
 
+const LONGEST = 400 * 86_400;
 const FALLBACK = { arm: "plain", payload: "Buy now" };
 
 async function assertFallback(world, client, pattern) {
@@ -89,10 +91,10 @@ test("an error shows the fallback", async (t) => {
 test("no network shows the fallback", async (t) => {
   const world = new World(t);
   world.onDecide = () => Promise.reject(new TypeError("Failed to fetch"));
-  await assertFallback(world, await world.client(), /Failed to fetch/);
+  await assertFallback(world, await world.client(), /no answer, or a wrong one$/);
   const strange = new World(t);
   strange.onDecide = () => Promise.reject();
-  await assertFallback(strange, await strange.client(), /undefined/);
+  await assertFallback(strange, await strange.client(), /no answer, or a wrong one$/);
 });
 
 test("a platform that throws shows the fallback", async (t) => {
@@ -100,7 +102,7 @@ test("a platform that throws shows the fallback", async (t) => {
   const fetch = () => {
     throw new Error("forbidden");
   };
-  await assertFallback(world, await world.client({ testing: { fetch } }), /forbidden/);
+  await assertFallback(world, await world.client({ testing: { fetch } }), /no answer, or a wrong one$/);
 });
 
 test("no answer in time shows the fallback, and a late answer is not kept", async (t) => {
@@ -153,13 +155,13 @@ const WRONG = {
   arm: [undefined, null, 7, "", {}],
   token: [undefined, null, 7, "", {}, ["t"]],
   mechanism: [undefined, null, "fair", []],
-  expires_in: [undefined, null, "7", {}, -1, 0.5, 1e9 + 1],
+  expires_in: [undefined, null, "7", {}, -1, 0.5, LONGEST + 1],
 };
 const WRONG_COIN = {
   p00: [undefined, null, "0.7", -0.1, 1.1, {}, true],
   p11: [undefined, null, "0.7", -1e-9, 2, []],
-  window: [undefined, null, "60", -1, 0.5, 1e9 + 1, 1e300],
-  spread: [undefined, null, "60", -60, 1.5, 1e9 + 1, Number.MAX_SAFE_INTEGER],
+  window: [undefined, null, "60", -1, 0.5, LONGEST + 1, 1e300],
+  spread: [undefined, null, "60", -60, 1.5, LONGEST + 1, Number.MAX_SAFE_INTEGER],
 };
 
 test("an answer that is not understood shows the fallback", async (t) => {
@@ -194,7 +196,7 @@ test("an answer that is not understood shows the fallback", async (t) => {
 test("the edges of what is understood are kept", async (t) => {
   const coins = [
     { p00: 0.5, p11: 0.5, window: 0, spread: 30 },
-    { p00: 0.5, p11: 0.5, window: 1e9, spread: 1e9 },
+    { p00: 0.5, p11: 0.5, window: LONGEST, spread: LONGEST },
   ];
   for (const coin of coins) {
     const world = new World(t);
@@ -203,6 +205,33 @@ test("the edges of what is understood are kept", async (t) => {
     await client.decide("headline");
     assert.equal(world.store.reports.length, 1);
   }
+});
+
+test("of two decisions none is taken, and large answers are not understood", async (t) => {
+  const large = {
+    "two decisions": (world) => [world.decision(), world.decision()],
+    "an arm of 1,001 characters": (world) => [{ ...world.decision(), arm: "a".repeat(1001) }],
+    "a token of 4,097 characters": (world) => [{ ...world.decision(), token: "t".repeat(4097) }],
+    "a payload of 65,537 characters": (world) => [{ ...world.decision(), payload: "p".repeat(65_535) }],
+  };
+  for (const decisions of Object.values(large)) {
+    const world = new World(t);
+    world.onDecide = () => answer({ decisions: decisions(world) });
+    await assertFallback(world, await world.client(), /a wrong one$/);
+  }
+  const world = new World(t);
+  world.onDecide = () => answer({ decisions: [{ ...world.decision(), payload: "p".repeat(65_534) }] });
+  assert.equal((await (await world.client()).decide("headline")).arm, "kind");
+});
+
+test("a service cannot write to the console, nor fill it", async (t) => {
+  const world = new World(t);
+  let number = 0;
+  world.onDecide = () => answer(`{"secret ${(number += 1)}`);
+  const client = await world.client();
+  for (let i = 0; i < 50; i += 1) await client.decide("headline");
+  assert.equal(world.warnings.length, 1);
+  assert.doesNotMatch(world.warnings[0], /secret/);
 });
 
 test("a payload may be missing", async (t) => {
@@ -259,10 +288,34 @@ test("a sticky choice is stored as the contract says", async (t) => {
   const name = [...world.store.items.keys()].find((key) => key.startsWith("whitelie.report."));
   const sticky = JSON.parse(world.store.getItem("whitelie.sticky.headline"));
   assert.deepEqual(sticky, {
+    server: SERVER,
     arm: "kind",
     payload: { text: "Have a look" },
     report: name.slice("whitelie.report.".length),
   });
+});
+
+test("a sticky choice of another service is asked for anew, and the newest stays", async (t) => {
+  const world = new World(t);
+  const [one, two] = [await world.client(), await world.client({ server: "https://two.example" })];
+  await one.decide("headline", { sticky: true });
+  world.onDecide = () => answer({ decisions: [{ ...world.decision(), arm: "two's" }] });
+  for (let i = 0; i < 2; i += 1) assert.equal((await two.decide("headline", { sticky: true })).arm, "two's");
+  assert.equal(world.questions.length, 2);
+});
+
+test("what is used of a stored sticky choice", async (t) => {
+  const used = [{ arm: "stored" }, { arm: "stored", report: null }, { arm: "stored", server: SERVER, report: "0" }];
+  const unused = [{}, { arm: "" }, { arm: null }, { arm: 7 }, { arm: ["stored"] }, { arm: "stored", server: "https://x" }];
+  for (const [items, arm] of [[used, "stored"], [unused, "kind"]]) {
+    for (const item of items) {
+      const world = new World(t);
+      world.store.setItem("whitelie.sticky.headline", JSON.stringify(item));
+      const choice = await (await world.client()).decide("headline", { sticky: true });
+      choice.reward(1);
+      assert.equal(choice.arm, arm, JSON.stringify(item));
+    }
+  }
 });
 
 test("a sticky choice stays when its token was discarded", async (t) => {
@@ -307,6 +360,8 @@ test("a fallback does not stick", async (t) => {
 
 test("nothing is thrown at a page that uses the client in a strange way", async (t) => {
   const world = new World(t);
+  const { Whitelie } = await world.tab();
+  for (const options of [undefined, {}, { store: null, sending: 7 }]) new Whitelie(options);
   world.onDecide = () => answer("", 404);
   const client = await world.client({ server: undefined, key: undefined });
   for (const experiment of [undefined, null, 7, "\ud800", {}]) {

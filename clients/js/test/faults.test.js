@@ -77,7 +77,7 @@ for (const sending of ["next-visit", "when-due"]) {
     assert.ok(world.reports.length > 1, "there are retries");
     assert.deepEqual(new Set(world.reports.map(({ body }) => body.bit)), new Set([1]));
     assert.equal(world.store.reports.length, 0);
-    assert.deepEqual(world.warnings, []);
+    assert.deepEqual([...new Set(world.warnings)], ["whitelie: the service did not take a report, which is kept for later"]);
   });
 
   for (const [label, fails] of Object.entries(FAULTS)) {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { World, SECOND, HOUR, DAY, START } from "../testing/world.js";
+import { World, MemoryStore, SECOND, HOUR, DAY, START, answer, drawing } from "../testing/world.js";
 
 const coin = (p, spread = 60) => ({ p00: p, p11: p, window: 60, spread });
 const P1 = 0.7310585786300048; // epsilon 0.9999999999999996
@@ -214,6 +214,50 @@ test("tabs that charged unseen by each other send no more than the cap", async (
   assert.ok(world.store.spent <= 5, "what was not sent is not spent");
 });
 
+test("a race of tabs is decided once, whatever the clock does afterwards", async (t) => {
+  const world = new World(t);
+  world.coin = coin(P1, 600);
+  const cap = { epsilon: 1 };
+  const stores = [new MemoryStore(), new MemoryStore()];
+  const ids = [0xffn, 0x11n];
+  for (const [i, store] of stores.entries()) {
+    const drawn = () => [0n, 0n, BigInt(i * 2 ** 31) << 32n, ids[i]];
+    await (await world.client({ store, cap, words: drawn })).decide("headline");
+    await world.pass(5);
+  }
+  for (const store of stores) for (const [name, text] of store.items) world.store.setItem(name, text);
+  await world.pass(130 * SECOND);
+  await world.client({ cap });
+  assert.equal(world.reports.length, 1);
+  assert.equal(world.store.reports.length, 0, "the other is not due, and erased");
+  world.setClock(-2 * HOUR);
+  await world.client({ cap });
+  await world.pass(HOUR);
+  await world.client({ cap });
+  assert.equal(world.reports.length, 1);
+});
+
+test("the charge of a report that waits is not pruned", async (t) => {
+  const world = new World(t);
+  world.coin = coin(P1, 50 * 86_400);
+  world.decision = ((decision) => () => ({ ...decision(), expires_in: 90 * 86_400 }))(world.decision);
+  const cap = { epsilon: 1 };
+  for (let i = 0; i < 5; i += 1) {
+    const store = new MemoryStore();
+    const drawn = () => [0n, 0n, (2n ** 32n - 1n) << 32n, BigInt(i)];
+    await (await world.client({ store, cap, words: drawn })).decide("headline");
+    for (const [name, text] of store.items) world.store.setItem(name, text);
+  }
+  await world.pass(41 * DAY);
+  const [name] = world.store.items.keys();
+  const { charge } = await world.tab();
+  charge(world.store, "99", { epsilon: 1, days: 1 }, world.time, 1);
+  assert.ok(world.store.items.has(name));
+  await world.pass(10 * DAY);
+  await world.client({ cap });
+  assert.equal(world.reports.length, 1);
+});
+
 test("without consent the arm is shown, and nothing is stored", async (t) => {
   const saysNothing = () => {};
   const promises = async () => true;
@@ -248,6 +292,7 @@ test("consent that fails is none", async (t) => {
   const client = await world.client({ consent });
   assert.equal((await client.decide("headline")).arm, "kind");
   assert.equal(world.store.items.size, 0);
+  assert.deepEqual(world.warnings, ["whitelie: consent throws, which is none"]);
 });
 
 test("forget erases everything of this client, and nothing else", async (t) => {
@@ -275,4 +320,21 @@ test("forget while a report is on its way", async (t) => {
   client.forget();
   await passing;
   assert.equal(world.store.items.size, 0);
+});
+
+test("nothing is sent for what was erased, and no wait is left of it", async (t) => {
+  const world = new World(t);
+  const client = await world.client({ sending: "when-due", words: drawing(0, 1, 0.5) });
+  for (let i = 0; i < 2; i += 1) await client.decide("headline");
+  world.onReport = () => answer("", 503);
+  await world.pass(90 * SECOND);
+  assert.equal(world.reports.length, 2);
+  let settleFirst;
+  world.onReport = () => new Promise((done) => (settleFirst ??= () => done(answer("", 404))));
+  await world.pass(5 * SECOND);
+  client.forget();
+  settleFirst();
+  await world.pass(DAY);
+  assert.equal(world.reports.length, 4);
+  assert.deepEqual([...world.store.items], []);
 });

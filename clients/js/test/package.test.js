@@ -43,7 +43,7 @@ test("the types have the client's methods and the choice's fields", async () => 
 });
 
 test("types, source, contract and README have the same options", () => {
-  const [, parameters] = source.match(/Whitelie\(\{([^]*?)\n\}\)/);
+  const [, parameters] = source.match(/Whitelie\(\{([^]*?)\n\} = \{\}\)/);
   const options = [...parameters.matchAll(/^  (\w+)/gm)].map(([, name]) => name).sort();
   assert.deepEqual(members("Options"), options);
   const rows = (text) => [...text.matchAll(/^\| `(\w+)` \|/gm)].map(([, name]) => name);

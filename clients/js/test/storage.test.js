@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { World, MemoryStore, SECOND, HOUR, DAY, answer, drawing, withGlobal } from "../testing/world.js";
 
 const ENDS = "whitelie: reports end with the page: unblock storage, or give a store";
-const FAILS = "whitelie: storage fails, so reports are lost or late: free or unblock it, or give a store";
+const FAILS = "whitelie: storage fails: free or unblock it, or give a store";
 const WORKING = { sending: "when-due", words: drawing(0, 1, 0.5) };
 
 // A browser's Storage: items are its properties, and it has no keys().
@@ -150,16 +150,33 @@ test("an item that cannot be removed may be sent again, ever more rarely, with t
   assert.deepEqual(new Set(bits), new Set([1]));
 });
 
-test("items that somebody has spoilt are left alone", async (t) => {
+test("reports that are not understood are removed, and nothing is sent for them", async (t) => {
   const world = new World(t);
-  const spoilt = ["{", "7", "null", '"x"', "[]", "{}", '{"token": "t"}', '{"token": "t", "due": "soon"}'];
+  const spoilt = ["", "{", "7", "null", '"x"', "[]", "{}", '{"token": "t"}', '{"token": "t", "due": "soon"}'];
   spoilt.forEach((text, i) => world.store.setItem(`whitelie.report.${i}`, text));
   world.store.setItem("whitelie.sticky.headline", "{");
   const client = await world.client(WORKING);
   assert.equal((await client.decide("headline", { sticky: true })).arm, "kind");
   client.reward("headline");
+  assert.equal(world.store.reports.length, 1);
   await world.pass(DAY);
-  assert.equal(world.reports.length, 1);
+  assert.deepEqual(world.reports.map(({ body }) => body), [{ token: "token 1", bit: 1 }]);
+});
+
+test("a report is understood by its known fields; others are ignored", async (t) => {
+  const wrong = { server: 7, experiment: null, arm: {}, token: undefined, bits: [0, 2], bit: 2, due: "1", until: null };
+  for (const [field, value] of [["note", "x"], ...Object.entries(wrong)]) {
+    const world = new World(t);
+    const client = await world.client({ words: drawing(0, 1) });
+    await client.decide("headline");
+    const [name] = [...world.store.keys()].filter((each) => each.startsWith("whitelie.report."));
+    const report = JSON.parse(world.store.getItem(name));
+    world.store.setItem(name, JSON.stringify({ ...report, [field]: value }));
+    await world.pass(HOUR);
+    await world.client();
+    assert.equal(world.reports.length, field === "note" ? 1 : 0, field);
+    assert.deepEqual(world.store.reports, [], field);
+  }
 });
 
 test("any object with the four methods is a store", async (t) => {

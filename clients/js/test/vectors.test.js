@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { MemoryStore } from "../testing/world.js";
-import { charge, delay, epsilon, flip, isWithinCap, thresholds } from "../whitelie.js";
+import { World, MemoryStore, answer } from "../testing/world.js";
+import { charge, delay, epsilon, flip, overCap, thresholds } from "../whitelie.js";
 
 const vectors = JSON.parse(readFileSync(new URL("../../conformance.json", import.meta.url), "utf8"));
 
 test("there are vectors of every kind", () => {
-  for (const kind of ["channels", "bits", "times", "ledgers", "sendings"]) assert.ok(vectors[kind].length > 5, kind);
+  for (const kind of ["channels", "bits", "times", "ledgers", "sendings", "answers"]) assert.ok(vectors[kind].length > 5, kind);
 });
 
 test("channels", () => {
@@ -55,10 +55,20 @@ test("ledgers", () => {
 
 test("sendings", () => {
   const cap = { epsilon: 10, days: 1 };
-  for (const { stored, id, now, sent } of vectors.sendings) {
+  for (const { stored, now, erased } of vectors.sendings) {
     const store = filled(stored);
-    assert.equal(isWithinCap(store, id, cap, now), sent, JSON.stringify({ stored, id }));
+    const found = overCap(store, cap, now).map((name) => name.replace("whitelie.report.", ""));
+    assert.deepEqual(found.sort(), erased, JSON.stringify(stored));
     assert.deepEqual(Object.fromEntries(store.items), stored, "nothing is written");
+  }
+});
+
+test("answers", async (t) => {
+  for (const { body, understood } of vectors.answers) {
+    const world = new World(t);
+    world.onDecide = () => answer(body);
+    const { arm } = await (await world.client()).decide("headline");
+    assert.equal(arm !== null, understood, body.slice(0, 400));
   }
 });
 
@@ -72,6 +82,13 @@ test("the cap bounds what is spent in any span, whatever the charges", () => {
     const spent = within.reduce((sum, one) => sum + one.epsilon, 0);
     assert.ok(spent <= cap.epsilon * (1 + 1e-9));
   }
+});
+
+test("a report counts under its own cap, even in a span of no days", () => {
+  const none = { epsilon: 0.5, days: 0 };
+  assert.ok(!charge(new MemoryStore(), "a", none, 1, 1));
+  const stored = { "whitelie.charge.a": JSON.stringify({ at: 1, epsilon: 1, cap: none }), "whitelie.report.a": "" };
+  assert.deepEqual(overCap(filled(stored), none, 2), ["whitelie.report.a"]);
 });
 
 test("an infinite sum is not forgotten in JSON", () => {

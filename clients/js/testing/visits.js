@@ -69,7 +69,8 @@ class Visitor {
     const testing = { fetch, setTimeout, clearTimeout, now: () => this.time, ...(words && { words }) };
     const { server, key, sending } = orders;
     this.late = late;
-    this.open = () => new Whitelie({ server, key, sending, store, testing, ...options });
+    // The module tells page loads apart by the store object.
+    this.open = () => new Whitelie({ server, key, sending, store: Object.create(store), testing, ...options });
   }
 
   fetch = (url, options) => {

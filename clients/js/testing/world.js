@@ -41,9 +41,14 @@ export class MemoryStore {
 // Like navigator.locks: one holder of a name at a time, whichever tab asks.
 export class Locks {
   tails = new Map();
-  request(name, job) {
-    const turn = Promise.resolve(this.tails.get(name)).then(() => job());
-    this.tails.set(name, turn.catch(() => {}));
+  request(name, { ifAvailable }, job) {
+    const before = this.tails.get(name);
+    if (ifAvailable && before) return Promise.resolve(job(null));
+    const turn = Promise.resolve(before).then(() => job({ name }));
+    const tail = turn.catch(() => {}).then(() => {
+      if (this.tails.get(name) === tail) this.tails.delete(name);
+    });
+    this.tails.set(name, tail);
     return turn;
   }
 }
@@ -108,7 +113,7 @@ export class World {
     return { fetch, setTimeout, clearTimeout, now: () => this.time };
   }
 
-  /** A new copy of the module: a tab of its own, which has not warned yet. */
+  /** A new copy of the module: a page load, in a tab that has not warned yet. */
   async tab() {
     return import(`../whitelie.js?copy=${(copies += 1)}`);
   }
