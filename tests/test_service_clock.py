@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil  # type: ignore[import-untyped]
 import pytest
 
+from postgres import Postgres
 from process import Ledger, Server, Visitor, run, together, until
 from service import FEEDBACK, ONE, START, Clock, Served, refused, serving
 from whitelie.service import upkeep, wire
@@ -364,3 +366,25 @@ def test_a_process_survives_a_jump_of_its_clock(tmp_path: Path, set_clock: SetCl
     assert not ledger.faults(tmp_path / "x.db")
     said = (tmp_path / "log").read_text()
     assert said.count('"event":"clock_jumped"') == said.count('"event":"clock_trusted"') == 1
+
+
+def test_workers_that_are_started_anew_do_not_confirm_a_jump(
+    tmp_path: Path, set_clock: SetClock, postgres: Postgres
+) -> None:
+    log, environment = tmp_path / "log", set_clock.environment
+
+    def served(count: int) -> bool:
+        return log.read_text().count('"event":"serving"') == count
+
+    with Server(postgres.new_database(), log, "--workers", "2", environment=environment) as server:
+        until(lambda: served(2))
+        server.ready()
+        set_clock.ahead(FORTY_DAYS)
+        until(lambda: log.read_text().count('"event":"clock_jumped"') == 3)  # the supervisor too
+        for worker in psutil.Process(server.process.pid).children():
+            worker.kill()
+        until(lambda: served(4))
+        assert {server.ask("GET", "/readyz").status for _ in range(20)} == {503}
+        set_clock.ahead(0)
+        until(lambda: {server.ask("GET", "/readyz").status for _ in range(20)} == {200})
+        assert server.stop() == 0

@@ -107,8 +107,11 @@ def _given(asked: Any) -> Any:
         return [_given(each) for each in asked]
     if not isinstance(asked, msgspec.Struct):
         return asked
-    values = {field: getattr(asked, field.name) for field in msgspec.structs.fields(asked)}
-    return {field.name: _given(value) for field, value in values.items() if value != field.default}
+    return {
+        field.name: _given(value)
+        for field in msgspec.structs.fields(asked)
+        if (value := getattr(asked, field.name)) != field.default
+    }
 
 
 def _hash_of(text: bytes) -> str:
