@@ -122,6 +122,52 @@ async def test_the_same_idempotency_key_creates_once(served: Served) -> None:
     assert another.json()["id"] == "button-2"
 
 
+async def test_a_request_of_an_earlier_version_may_be_repeated(served: Served) -> None:
+    """What was stored had all fields of its time in the hash; `step` and `sending` came later."""
+    coin = {"p00": 0.7310585786300048, "p11": 0.7310585786300048}
+    stored = {
+        "name": "Button",
+        "arms": [
+            {"key": "green", **coin, "payload": {"colour": "#0a0"}, "retired": False},
+            {"key": "blue", **coin, "payload": None, "retired": False},
+        ],
+        "policy": {"name": "TS", "feedback": "corrected"},
+        "window": 600,
+        "spread": 60,
+        "feedback_ttl": 605460,
+        "floor": 0.0,
+        "retention": 7776000,
+        "created": 29916070,
+        **coin,
+        "status": "running",
+        "rolled_back": [],
+        "creation": "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed "
+        "2a1d6c2cc3db665c671b71e1696563f7e7b748c77ee68cee83473d14403b7f7a",
+    }
+    key_hash = str(stored["creation"]).split()[0]
+    assert served.store.save("button", json.dumps(stored), key_hash)
+    client, headers = served.as_(), {"idempotency-key": "one"}
+    again = await client.post(ALL, json=BUTTON, headers=headers)
+    assert (again.status_code, again.json()["id"]) == (201, "button")
+    for change in ({"step": 1000}, {"sending": "when-due"}, {"window": 1}):
+        other = await client.post(ALL, json=BUTTON | change, headers=headers)
+        assert other.json()["error"]["code"] == "idempotency_conflict"
+    assert len(served.store.experiments()) == 1
+
+
+async def test_fields_that_are_not_given_name_no_request(served: Served) -> None:
+    """So a later version may add some: the name of a request of today stays as it is."""
+    headers = {"idempotency-key": "one"}
+    usual = {"step": 10, "sending": "next-visit", "floor": 0.0, "policy": "TS-CF", "p00": None}
+    for body in (BUTTON, BUTTON | usual):
+        answer = await served.as_().post(ALL, json=body, headers=headers)
+        assert (answer.status_code, answer.json()["id"]) == (201, "button")
+    (saved,) = served.store.experiments()
+    given = json.dumps(BUTTON, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(given.encode()).hexdigest()
+    assert json.loads(saved.definition)["creation"].split()[1] == digest
+
+
 async def test_creations_at_the_same_time_are_told_apart(served: Served) -> None:
     def creation(key: str, name: str) -> Any:
         headers = {"idempotency-key": key}

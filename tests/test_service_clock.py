@@ -1,17 +1,20 @@
-"""A clock that jumps ahead: nothing is forgotten, nothing is refused that is honest."""
+"""A clock that jumps, ahead or back: nothing is forgotten, and no honest report is thrown away."""
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil  # type: ignore[import-untyped]
 import pytest
 
+from postgres import Postgres
 from process import Ledger, Server, Visitor, run, together, until
-from service import ONE, START, Clock, Served, refused, serving
+from service import FEEDBACK, ONE, START, Clock, Served, refused, serving
 from whitelie.service import upkeep, wire
 from whitelie.service.clock import SETTLED, TOLERANCE, TrustedClock, steady_time
 
@@ -36,40 +39,62 @@ class Wall(Clock):
 # The clock itself -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [-FORTY_DAYS, -TOLERANCE, -0.5, 0.5, TOLERANCE])
-def test_small_steps_and_steps_back_are_followed(step: float) -> None:
+@pytest.mark.parametrize("step", [-TOLERANCE, -0.5, 0.5, TOLERANCE])
+def test_small_steps_are_followed(step: float) -> None:
     wall = Wall()
     trusted = wall.trusted()
-    for _ in range(3):
+    for _ in range(9):
         wall.pass_(1000)
         wall.forward(step)
         assert trusted() == wall()
         assert trusted.is_trusted
+    assert not trusted.times_set_back
 
 
-def test_time_goes_on_by_the_steady_clock_after_a_jump() -> None:
+@pytest.mark.parametrize("jump", [FORTY_DAYS, -FORTY_DAYS, TOLERANCE + 1, -TOLERANCE - 1])
+def test_time_goes_on_by_the_steady_clock_after_a_jump(jump: float) -> None:
     wall = Wall()
     trusted = wall.trusted()
-    wall.forward(FORTY_DAYS)
+    wall.pass_(SETTLED)
+    wall.forward(jump)
     for _ in range(3):
         wall.pass_(1000)
-        assert trusted() == wall() - FORTY_DAYS
+        assert trusted() == wall() - jump
         assert not trusted.is_trusted
-    wall.forward(-FORTY_DAYS + TOLERANCE)
+    wall.forward(-jump + TOLERANCE)
     assert trusted() == wall()
     assert trusted.is_trusted
 
 
-def test_a_clock_that_is_set_back_may_be_set_right_again() -> None:
+def test_a_clock_that_is_set_back_in_the_first_hour_is_followed() -> None:
     wall = Wall()
     trusted = wall.trusted()
-    wall.forward(-3600)
-    wall.pass_(1000)
+    wall.pass_(SETTLED - 1)
+    wall.forward(-FORTY_DAYS)
     assert trusted() == wall()
-    wall.forward(3600)
     assert trusted.is_trusted
-    wall.forward(TOLERANCE + 1)
+    assert trusted.times_set_back == 1
+    wall.pass_(1)
+    wall.forward(-FORTY_DAYS)
+    assert trusted() == wall() + FORTY_DAYS
     assert not trusted.is_trusted
+
+
+def test_a_pause_between_looks_at_two_clocks_is_no_jump(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "whitelie.service")
+    wall = Wall()
+    pauses = [FORTY_DAYS, 0.0, 0.0, 0.0]
+
+    def looked_at_slowly() -> float:
+        now = wall()
+        wall.pass_(pauses.pop() if pauses else 0.0)
+        return now
+
+    trusted = TrustedClock(looked_at_slowly, wall.steady)
+    for _ in range(5):
+        assert trusted() == wall()
+    assert not pauses
+    assert not caplog.records
 
 
 def test_a_computer_that_sleeps_makes_no_jump() -> None:
@@ -123,6 +148,15 @@ def minute_of(seconds: float) -> str:
     return datetime.fromtimestamp(seconds // 60 * 60, UTC).isoformat()
 
 
+async def refuses_for_now(served: Served, made: Sequence[Any]) -> None:
+    """Check that reports are refused, one by one and together, in a way that clients keep them."""
+    items = [{"token": each["token"], "bit": 1} for each in made]
+    for body in (*items, {"items": items}):
+        answer = await served.as_(None).post(FEEDBACK, json=body)
+        assert refused(answer) == (503, "clock_jumped", None)
+        assert int(answer.headers["retry-after"]) > 0
+
+
 @pytest.mark.anyio
 async def test_three_seconds_of_a_wrong_clock_do_no_harm(tmp_path: Path) -> None:
     wall = Wall()
@@ -137,12 +171,12 @@ async def test_three_seconds_of_a_wrong_clock_do_no_harm(tmp_path: Path) -> None
         for _ in range(3):
             wall.pass_(1)
             await do_chores(served)
-        assert await served.report(made[4:6]) == ["accepted"] * 2
-        assert served.store.spent_bits() == 6
+        await refuses_for_now(served, made[4:6])
+        assert served.store.spent_bits() == 4
         wall.forward(-FORTY_DAYS)
         wall.pass_(60)
         await do_chores(served)
-        assert await served.report(made) == ["duplicate"] * 6 + ["accepted"] * 4
+        assert await served.report(made) == ["duplicate"] * 4 + ["accepted"] * 6
         assert len(await served.decide("button", 5)) == 5
         for counts in served.store.totals(1).values():
             assert counts.answered <= counts.issued
@@ -156,13 +190,15 @@ async def test_three_seconds_of_a_wrong_clock_do_no_harm(tmp_path: Path) -> None
 
 
 @pytest.mark.anyio
-async def test_a_jump_that_stays_is_said_until_it_is_confirmed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("jump", [2 * DAY, -2 * DAY])
+async def test_a_jump_that_stays_is_said_until_it_is_confirmed(tmp_path: Path, jump: int) -> None:
     wall = Wall()
     async with serving(tmp_path / "x.db", clock=wall) as served:
         await served.create()
+        wall.pass_(SETTLED)
         made = await served.decide("button", 4)
         assert "whitelie_clock_trusted 1.0" in (await served.as_().get("/metrics")).text
-        wall.forward(FORTY_DAYS)
+        wall.forward(jump)
         for _ in range(3):
             for answer in (
                 await served.as_().post(f"{ONE}/decisions"),
@@ -178,9 +214,15 @@ async def test_a_jump_that_stays_is_said_until_it_is_confirmed(tmp_path: Path) -
         assert "whitelie_clock_trusted 0.0" in (await served.as_().get("/metrics")).text
         found = (await served.as_().get(f"{ONE}/results")).json()
         assert [alarm["code"] for alarm in found["alarms"]] == ["clock_jumped"]
-        assert found["sentence"].startswith("Check the server's clock: it has jumped ahead. ")
+        assert found["sentence"].startswith("Check the server's clock: it has jumped. ")
         assert "clients" not in found["sentence"]
-        wall.pass_(8 * DAY)  # time goes on: what expires by the steady clock has expired
+        wall.pass_(6 * DAY)
+        if jump > 0:  # what has expired by one clock alone is neither accepted nor thrown away
+            await refuses_for_now(served, made[2:])
+        wall.pass_(2 * DAY)
+        if jump < 0:
+            await refuses_for_now(served, made[2:])
+        wall.pass_(2 * DAY)
         assert await served.report(made[2:]) == ["expired"] * 2
     async with serving(tmp_path / "x.db", clock=wall) as served:
         assert (await served.as_(None).get("/readyz")).status_code == 200
@@ -205,6 +247,51 @@ async def test_a_start_with_a_wrong_clock_forgets_nothing(tmp_path: Path) -> Non
         assert (await served.as_().post(f"{ONE}/rollback", json=span)).status_code == 200
 
 
+@pytest.mark.anyio
+async def test_a_clock_that_is_set_right_soon_after_the_start_throws_nothing_away(
+    tmp_path: Path,
+) -> None:
+    wall = Wall()
+    async with serving(tmp_path / "x.db", clock=wall) as served:
+        await served.create()
+        made = await served.decide("button", 10)
+    wall.forward(FORTY_DAYS)
+    async with serving(tmp_path / "x.db", clock=wall) as served:
+        await do_chores(served)
+        assert await served.report(made[:1]) == ["expired"]
+        late = await served.decide("button", 1)
+        assert await served.report(late) == ["accepted"]
+        wall.pass_(3)
+        wall.forward(-FORTY_DAYS)
+        assert await served.report(made[:4]) == ["accepted"] * 4
+        await do_chores(served)
+        await upkeep.recount(served.engine)
+        found = (await served.as_().get(f"{ONE}/results")).json()
+        assert found["alarms"] == []
+        assert sum(arm["missing"] for arm in found["arms"]) == 0
+        assert sum(arm["pending"] for arm in found["arms"]) == 6
+        assert datetime.fromisoformat(found["last_report"]).timestamp() <= wall()
+        assert (await served.as_(None).get("/readyz")).status_code == 200
+        assert len(await served.decide("button", 1)) == 1
+        (minute,) = {minute for (minute, _) in served.store.history(1, 0, int(wall() // 60) + 1)}
+        assert minute == wall() // 60  # and not of the time that was wrong
+
+
+@pytest.mark.anyio
+async def test_a_clock_that_is_set_right_late_loses_no_report(tmp_path: Path) -> None:
+    wall = Wall()
+    async with serving(tmp_path / "x.db", clock=wall) as served:
+        await served.create()
+        made = await served.decide("button", 4)
+    wall.forward(FORTY_DAYS)
+    async with serving(tmp_path / "x.db", clock=wall) as served:
+        wall.pass_(SETTLED)
+        wall.forward(-FORTY_DAYS)
+        await refuses_for_now(served, made)
+    async with serving(tmp_path / "x.db", clock=wall) as served:
+        assert await served.report(made) == ["accepted"] * 4
+
+
 # A process whose clock is set -------------------------------------------------------------------
 
 
@@ -213,7 +300,7 @@ class SetClock:
     """The clock of a process, which is ahead by as many seconds as a file says."""
 
     file: Path
-    library: str
+    library: str = ""
 
     def ahead(self, seconds: int) -> None:
         new = self.file.with_suffix(".new")
@@ -267,9 +354,11 @@ def test_a_process_survives_a_jump_of_its_clock(tmp_path: Path, set_clock: SetCl
         run(together(server.port, [decide]))
         set_clock.ahead(FORTY_DAYS)
         until(lambda: code() == (503, "clock_jumped"))
-        run(together(server.port, [report]))
+        refused = server.ask("POST", "/v1/feedback", {"token": early[10], "bit": 0})
+        assert refused.status == 503
         set_clock.ahead(0)
         until(lambda: code() == (200, None))
+        run(together(server.port, [report]))
         run(together(server.port, [settle]))
         assert server.stop() == 0
     assert not ledger.refused
@@ -277,3 +366,39 @@ def test_a_process_survives_a_jump_of_its_clock(tmp_path: Path, set_clock: SetCl
     assert not ledger.faults(tmp_path / "x.db")
     said = (tmp_path / "log").read_text()
     assert said.count('"event":"clock_jumped"') == said.count('"event":"clock_trusted"') == 1
+
+
+WRONG_TIME = """
+import pathlib, time
+right = time.time
+time.time = lambda: right() + float(pathlib.Path({!r}).read_text())
+"""
+"""What Python reads at its start. Not libfaketime, under which `time.sleep` of a parent fails."""
+
+
+def test_workers_that_are_started_anew_do_not_confirm_a_jump(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    log, clock = tmp_path / "log", SetClock(tmp_path / "clock")
+    clock.ahead(0)
+    (tmp_path / "sitecustomize.py").write_text(WRONG_TIME.format(str(clock.file)))
+    environment = {"PYTHONPATH": str(tmp_path)}
+
+    def said(name: str) -> int:
+        return log.read_text().count(f'"event":"{name}"')
+
+    def readiness() -> set[int]:
+        return {server.ask("GET", "/readyz").status for _ in range(20)}
+
+    with Server(postgres.new_database(), log, "--workers", "2", environment=environment) as server:
+        until(lambda: said("serving") == 2)
+        assert readiness() == {200}
+        clock.ahead(FORTY_DAYS)
+        until(lambda: said("clock_jumped") == 3)  # the supervisor notices it too
+        for worker in psutil.Process(server.process.pid).children():
+            worker.kill()
+        until(lambda: said("serving") == 4)
+        assert readiness() == {503}
+        clock.ahead(0)
+        until(lambda: readiness() == {200})
+        assert server.stop() == 0

@@ -1,6 +1,7 @@
 """A learner: which arms it shows, from which counts."""
 
 import heapq
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_what_no_longer_pends_is_overdue_until_it_is_missing() -> None:
     assert colours.unanswered.pending.tolist() == [6, 0]
     colours.age(Ages(recent={0: Counts(3, 1, 0)}, late={0: Counts(7, 3, 1)}))
     assert [each.tolist() for each in colours.unanswered] == [[2, 0], [4, 0], [0, 0]]
-    assert colours.answer_share == 4 / 8
+    assert colours.likely_answers == 3 + 1
     colours.issued[0] += 5
     colours.answered[0] += 1
     assert [each.tolist() for each in colours.unanswered] == [[6, 0], [4, 0], [0, 0]]
@@ -121,7 +122,7 @@ def test_what_no_longer_pends_is_overdue_until_it_is_missing() -> None:
     assert [each.tolist() for each in colours.unanswered] == [[6, 0], [3, 0], [1, 0]]
     colours.restart({0: Counts(3, 1, 1)})
     assert [each.tolist() for each in colours.unanswered] == [[2, 0], [0, 0], [0, 0]]
-    assert colours.answer_share == 1
+    assert colours.likely_answers == math.inf
 
 
 @pytest.mark.parametrize("policy", ["kl-UCB-CF", "UCB-CF"])
@@ -141,7 +142,23 @@ def test_index_policies_spread_decisions_that_are_likely_to_be_answered(policy: 
 
     assert min(chosen(Counts())) > 20
     assert min(chosen(Counts(1000, 900, 400))) > 20
+    assert min(chosen(Counts(10**6, 900, 400))) > 20  # tokens harvested until yesterday
     assert min(chosen(Counts(10**6, 0, 0))) == 0
+
+
+def test_arms_share_the_likely_answers_by_what_is_pending() -> None:
+    colours = learner("red", "blue", totals={0: Counts(30), 1: Counts(10)}, sending="when-due")
+    assert colours.expected.tolist() == [30, 10]  # nothing is known of what stopped pending
+    pending = {0: Counts(30), 1: Counts(10)}
+    lately = 60 / colours.experiment.horizon  # horizons in the hour that is looked at
+    colours.age(Ages(recent=pending, late={0: Counts(900, int(7 * lately))}))
+    assert colours.likely_answers == 7 + 1
+    assert colours.expected.tolist() == [6, 2]
+    colours.issued[1] += 20
+    assert colours.expected.tolist() == [4, 4]
+    pending[1] = Counts(30)
+    colours.age(Ages(recent=pending, late={0: Counts(900, int(70 * lately))}))
+    assert colours.expected.tolist() == [30, 30]
 
 
 START = 10_000

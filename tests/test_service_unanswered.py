@@ -1,7 +1,9 @@
 """Decisions without a report, as operators see them: pending, overdue, missing; and how late."""
 
+import asyncio
 import csv
 import io
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,53 @@ async def test_a_decision_pends_is_overdue_and_then_missing(
     await pass_(served, 11 + 7 * 24 * 60 - minutes)
     assert await counts(served) == (5, 0, 4, 5)
     assert await served.report(made[5:]) == ["expired"] * 5
+
+
+async def test_what_is_issued_while_ages_are_read_is_pending(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.create()
+    await served.decide("button", 10, available=["green"])
+    (learner,), history = served.engine.roster, served.store.history
+    has_read, may_end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(*arguments: Any) -> Any:
+        found = history(*arguments)
+        loop.call_soon_threadsafe(has_read.set)
+        assert may_end.wait(60)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(served.store, "history", slow)
+        looking = asyncio.create_task(upkeep.look_at_ages(served.engine, learner))
+        await has_read.wait()
+        await served.decide("button", 500, available=["green"])
+        may_end.set()
+        await looking
+    assert await counts(served) == (0, 510, 0, 0)
+
+
+async def test_an_arm_that_is_added_while_ages_are_read_does_no_harm(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.create()
+    await served.decide("button", 10, available=["green"])
+    (learner,), history = served.engine.roster, served.store.history
+    loop = asyncio.get_running_loop()
+
+    def add() -> Any:
+        return served.as_().patch(ONE, json={"add": [{"key": "red"}]})
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        assert asyncio.run_coroutine_threadsafe(add(), loop).result(60).status_code == 200
+        return history(*arguments)
+
+    monkeypatch.setattr(served.store, "history", late)
+    await upkeep.look_at_ages(served.engine, learner)
+    assert len(learner.issued) == 3
+    assert await counts(served) == (0, 10, 0, 0)
 
 
 async def test_a_rollback_takes_what_is_overdue_with_it(served: Served) -> None:

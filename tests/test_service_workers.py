@@ -869,7 +869,7 @@ async def test_workers_know_what_others_have_issued_and_counted(home: Home) -> N
             await upkeep.expire(worker.engine)
             pending, overdue, missing = [int(each.sum()) for each in worker.learner.unanswered]
             assert (pending, overdue, missing) == (0, 60, 0)
-            assert worker.learner.answer_share == 41 / 101
+            assert worker.learner.likely_answers == 41
         clock.forward(60 * one.learner.experiment.lifetime)
         for worker in (one, other):
             await upkeep.expire(worker.engine)

@@ -33,6 +33,9 @@ HEARTBEAT = 15
 STEADY = "epochs", "experiments", "keys", "steps"
 """Tables in which a single report makes no row."""
 
+ADDED_SINCE = "step", "sending"
+"""Fields of an experiment to create that were unknown when all fields named a request."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -67,23 +70,52 @@ Handler = Callable[[Call], Awaitable[Any]]
 
 async def create(call: Call) -> wire.Experiment:
     """Create an experiment, or return the one that the same request created before."""
-    creation = _creation(call)
+    creation, former = _creation(call)
     experiment = call.service.rules.create(call.body, call.engine.minute, creation)
-    saved, is_new = await call.engine.write(registry.create, call.engine.store, experiment)
+    arguments = call.engine.store, experiment, former
+    saved, is_new = await call.engine.write(registry.create, *arguments)
     await call.engine.roster.refresh_if_possible()
     if is_new:
         event("experiment_created", id=saved.slug)
     return registry.definition_of(saved).view(saved.slug)
 
 
-def _creation(call: Call) -> str | None:
+def _creation(call: Call) -> tuple[str | None, str | None]:
+    """Return the name of a request that can be repeated, and the one that earlier versions gave it.
+
+    Fields that were not given are no part of it: those that a later version adds change no name.
+    Before, all were part of it that there were.
+    """
     key = call.request.headers.get("idempotency-key")
     if key is None:
-        return None
+        return None, None
     if not 0 < len(key) <= 255:
         raise Refusal("invalid_field", "it has 1 to 255 characters", "Idempotency-Key")
-    digest = hashlib.sha256(msgspec.json.encode(call.body)).hexdigest()
-    return f"{hashlib.sha256(key.encode()).hexdigest()} {digest}"
+    given, whole = _given(call.body), msgspec.to_builtins(call.body)
+    former = {name: value for name, value in whole.items() if name not in ADDED_SINCE}
+    is_former = not any(name in given for name in ADDED_SINCE)
+    key_hash = _hash_of(key.encode())
+    return (
+        f"{key_hash} {_hash_of(msgspec.json.encode(given, order='deterministic'))}",
+        f"{key_hash} {_hash_of(msgspec.json.encode(former))}" if is_former else None,
+    )
+
+
+def _given(asked: Any) -> Any:
+    """Return what was asked for without all that is as if it were not given."""
+    if isinstance(asked, list):
+        return [_given(each) for each in asked]
+    if not isinstance(asked, msgspec.Struct):
+        return asked
+    return {
+        field.name: _given(value)
+        for field in msgspec.structs.fields(asked)
+        if (value := getattr(asked, field.name)) != field.default
+    }
+
+
+def _hash_of(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
 
 
 async def list_all(call: Call) -> wire.Experiments:

@@ -53,7 +53,8 @@ class Engine:
         tally: Tally | None = None,
     ) -> None:
         self.store = store
-        self.clock = TrustedClock(clock, steady)
+        self.clock = clock if isinstance(clock, TrustedClock) else TrustedClock(clock, steady)
+        self._times_set_back = self.clock.times_set_back
         self.writer = Writer(store)
         self.roster = Roster(store)
         self.tally = tally or Tally()
@@ -71,8 +72,17 @@ class Engine:
 
     @property
     def minute(self) -> int:
-        """The minute that it is now; if the clock is set back, time stands still for a while."""
-        self._minute = max(self._minute, int(self.clock() // 60))
+        """The minute that it is now.
+
+        It stands still while the clock goes back by seconds. Where the clock was set back and is
+        followed, what has expired is counted anew.
+        """
+        minute = int(self.clock() // 60)
+        if self._times_set_back != self.clock.times_set_back:
+            self._times_set_back, self._minute = self.clock.times_set_back, minute
+            for learner in self.roster:
+                learner.set_back(minute)
+        self._minute = max(self._minute, minute)
         return self._minute
 
     @property
@@ -124,6 +134,7 @@ class Engine:
             decision = self._seal.open(item.token)
             reports.append(None if decision is None else Report(decision, item.bit))
             is_news = is_news or (decision is not None and not self.roster.knows(decision))
+        self._check_expiry(reports, minute)
         if is_news:  # another server may have decided what this one has not heard of
             await self.roster.refresh_or_refuse()
         answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
@@ -133,6 +144,17 @@ class Engine:
         for outcome in outcomes:
             self.tally.add(outcome)
         return outcomes
+
+    def _check_expiry(self, reports: Iterable[Report | None], minute: int) -> None:
+        """Refuse what has expired by one of two clocks, while it is not known which is right.
+
+        Whoever reports keeps it and tries again. What is not expired by the clock that is behind
+        might count twice: another server may have forgotten that it was answered.
+        """
+        wall = int(self.clock.wall() // 60)
+        for report in reports:
+            if report and (minute > report.decision.expiry) != (wall > report.decision.expiry):
+                self.clock.check()
 
     def _judge(self, going: Round) -> None:
         """Say of every report what becomes of it if its decision is unanswered."""
@@ -368,13 +390,14 @@ class Engine:
         return totals, time.perf_counter() - started
 
     async def restart(self, learner: Learner) -> None:
-        """Take all counts from the store anew after a span has been rolled back."""
+        """Take all counts from the store anew after a rollback, or after the clock was set back."""
         number, experiment, minute = learner.number, learner.experiment, self.minute
         before = experiment.expired_before(minute)
 
         def read() -> tuple[Totals, Totals, Ages]:
-            ages = ages_of(self.store, number, experiment, minute)
-            return self.store.totals(number), self.store.totals(number, before), ages
+            totals, closed = self.store.totals(number), self.store.totals(number, before)
+            # Last: what others issue meanwhile is then not taken for overdue.
+            return totals, closed, ages_of(self.store, number, experiment, minute)
 
         learner.must_restart = False  # unless another span is rolled back from now on
         try:

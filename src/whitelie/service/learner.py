@@ -1,5 +1,6 @@
 """One experiment at work: its counts in memory, and the arms that it chooses from them."""
 
+import math
 import secrets
 import time
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from whitelie.service.experiment import Experiment
 from whitelie.service.refusal import Refusal
 from whitelie.service.registry import definition_of
 from whitelie.service.store import Counts, Saved
-from whitelie.service.unanswered import Ages, Unanswered, unanswered
+from whitelie.service.unanswered import Ages, Unanswered, likely_answers, unanswered
 
 NOTHING = Counts()
 COLUMNS = ("issued", "answered", "ones", "closed_issued", "closed_answered", "overdue", "in_flight")
@@ -25,9 +26,10 @@ class Learner:
     """Chooses arms of one experiment; committed counts are added to it.
 
     `closed_issued` and `closed_answered` are of decisions that have expired, `overdue` are those
-    that were so when last looked at, and `answer_share` is how many of those that became so lately
-    were answered. Decisions that are chosen but not yet committed are in flight. When a span has
-    been rolled back it `must_restart` from what the store has. `is_asked` says that it has chosen
+    that were so when last looked at, and `likely_answers` are as many as may be expected to pending
+    ones, judged by those that stopped pending lately. Decisions that are chosen but not yet
+    committed are in flight. When a span has been rolled back, or the clock set back, it
+    `must_restart` from what the store has. `is_asked` says that it has chosen
     since it last took the counts of all servers, at the moment `counted`. `last_report` is the
     minute of the latest report, if one came while this learner was at work.
     """
@@ -75,8 +77,14 @@ class Learner:
         self._set(totals)
         self.closed_issued[:] = self.closed_answered[:] = self.overdue[:] = 0
         self.closed_before = 0
-        self.answer_share = 1.0
+        self.likely_answers = math.inf
         self.restarts += 1
+
+    def set_back(self, minute: int) -> None:
+        """Take note that it is an earlier minute than it seemed: less has expired."""
+        self.must_restart = True
+        if self.last_report is not None:
+            self.last_report = min(self.last_report, minute)
 
     def count(self, totals: Mapping[int, Counts], minute: int) -> None:
         """Take the counts of all servers, as they are in a minute."""
@@ -99,19 +107,18 @@ class Learner:
             self.closed_answered[arm] += counts.answered
             self.overdue[arm] -= counts.issued - counts.answered
 
-    def age(self, ages: Ages) -> None:
+    def age(self, ages: Ages, issued: Array | None = None) -> None:
         """Take note of how old decisions are.
 
-        Until the next time, all that are issued are pending, and all answers are to pending ones.
+        `issued` are those before the ages were read, if there may be more by now. Until the next
+        time, all that are issued after these are pending, and all answers are to pending ones.
         """
         missing = self.closed_issued - self.closed_answered
-        self.overdue[:] = self.issued - self.answered - missing
+        self.overdue[:] = (self.issued if issued is None else issued) - self.answered - missing
         for arm, counts in ages.recent.items():
             self.overdue[arm] -= counts.issued - counts.answered
         np.maximum(self.overdue, 0, out=self.overdue)
-        issued = sum(counts.issued for counts in ages.late.values())
-        answered = sum(counts.answered for counts in ages.late.values())
-        self.answer_share = min((answered + 1) / (issued + 1), 1.0)
+        self.likely_answers = likely_answers(ages, self.experiment)
 
     @property
     def unanswered(self) -> Unanswered:
@@ -128,12 +135,14 @@ class Learner:
     def expected(self) -> Array:
         """How many reports on each arm are likely to come: kl-UCB and UCB count them as pulls.
 
-        Tokens that somebody collects and never answers teach nothing. They look like any that are
-        pending, but lower the share of those that are answered. The share is that of all arms: an
-        arm on which nobody can report must not seem ever new.
+        Tokens that somebody collects and never answers teach nothing, and look like any that are
+        pending. So all arms together are not credited with more than the likely answers, whatever
+        is pending. An arm has its part of them by what is pending on it: one on which nobody can
+        report must not seem ever new.
         """
-        likely = np.ceil(self.answer_share * self.unanswered.pending).astype(np.int64)
-        return np.asarray(likely + self.in_flight)
+        pending = self.unanswered.pending
+        credited = min(self.likely_answers / max(pending.sum(), 1), 1.0)
+        return np.asarray(np.ceil(credited * pending).astype(np.int64) + self.in_flight)
 
     def choose(self, count: int, available: Iterable[str] | None = None) -> list[int]:
         """Return the arms to show next; they are in flight until they are committed or dropped."""

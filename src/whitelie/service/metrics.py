@@ -85,7 +85,7 @@ class _Metrics(Collector):
         )
         yield GaugeMetricFamily(
             "whitelie_clock_trusted",
-            "Whether the clock has not jumped ahead.",
+            "Whether the clock has not jumped.",
             self._engine.clock.is_trusted,
         )
 

@@ -129,7 +129,13 @@ OPERATIONS = (
         roles=ANYBODY,
         body=(wire.Report, wire.Reports),
         answer=wire.Items,
-        refusals=("invalid_bit", "invalid_token", "token_expired", "store_unavailable"),
+        refusals=(
+            "invalid_bit",
+            "invalid_token",
+            "token_expired",
+            "clock_jumped",
+            "store_unavailable",
+        ),
     ),
     Operation(
         name="results",

@@ -15,13 +15,16 @@ def definition_of(saved: Saved) -> Experiment:
     return msgspec.json.decode(saved.definition, type=Experiment)
 
 
-def create(store: Store, experiment: Experiment) -> tuple[Saved, bool]:
-    """Keep a new experiment; return it, or the one of the same request, and whether it is new."""
+def create(store: Store, experiment: Experiment, former: str | None = None) -> tuple[Saved, bool]:
+    """Keep a new experiment; return it, or the one of the same request, and whether it is new.
+
+    `former` is the name that an earlier version gave to the request.
+    """
     definition, creation = msgspec.json.encode(experiment).decode(), experiment.creation
     key_hash = None if creation is None else creation.split()[0]
     for slug in _slugs(experiment.name):
         # Each time anew: that it could not be saved may mean that the same request was faster.
-        if (known := _created_before(store, creation)) is not None:
+        if (known := _created_before(store, creation, former)) is not None:
             return known, False
         if (saved := store.save(slug, definition, key_hash)) is not None:
             return saved, True
@@ -59,15 +62,17 @@ def _slugs(name: str) -> Iterator[str]:
         yield f"{base}-{number}"
 
 
-def _created_before(store: Store, creation: str | None) -> Saved | None:
+def _created_before(store: Store, creation: str | None, former: str | None) -> Saved | None:
     """Return the experiment that this request has created before, if any."""
     if creation is None:
         return None
     for saved in store.experiments():
         known = definition_of(saved).creation
-        if known == creation:
+        if known is None:
+            continue
+        if known in (creation, former):
             return saved
-        if known is not None and known.split()[0] == creation.split()[0]:
+        if known.split()[0] == creation.split()[0]:
             message = "this key was used to create another experiment"
             raise Refusal("idempotency_conflict", message, "Idempotency-Key")
     return None

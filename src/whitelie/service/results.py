@@ -80,8 +80,9 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
 CLOCK_JUMPED = Alarm(
     code="clock_jumped",
     arm=None,
-    message="The server's clock has jumped ahead. Reports still count, by the time that it was "
-    f"before; nothing is decided until the clock is known to be right: {WHAT_TO_DO}.",
+    message="The server's clock has jumped. Reports count, but clients keep those that have "
+    "expired by the time before or by the new time alone. Nothing is decided until the clock is "
+    f"known to be right: {WHAT_TO_DO}.",
 )
 
 
@@ -295,7 +296,7 @@ def _unequal_redeeming(standing: Standing) -> Iterator[Alarm]:
 def _warning(raised: list[Alarm]) -> str:
     codes = dict.fromkeys(alarm.code for alarm in raised)
     words = " and ".join(ALARM_WORDS[code] for code in codes if code in ALARM_WORDS)
-    clock = "Check the server's clock: it has jumped ahead. " if CLOCK_JUMPED in raised else ""
+    clock = "Check the server's clock: it has jumped. " if CLOCK_JUMPED in raised else ""
     return clock + (f"Check the clients: {words}. " if words else "")
 
 

@@ -26,6 +26,7 @@ import uvicorn
 from whitelie.errors import InvalidInput, WhitelieError
 from whitelie.service import MOST_EPSILON, PER_ADDRESS, log, wire
 from whitelie.service.app import build
+from whitelie.service.clock import TrustedClock
 from whitelie.service.connections import Connections, most_connections
 from whitelie.service.door import Service
 from whitelie.service.engine import FAREWELL, Engine
@@ -127,18 +128,19 @@ def run(address: str, settings: Settings) -> None:
     sys.setswitchinterval(SWITCH)
     gc.freeze()
     gc.set_threshold(*RARELY)
-    tally = Tally(settings.workers)
+    tally, clock = Tally(settings.workers), TrustedClock()
     if settings.workers == 1:
-        serve(Engine(store, secrets, tally=tally), settings, port)
+        serve(Engine(store, secrets, clock=clock, tally=tally), settings, port)
         return
     store.close()  # every worker has connections of its own
 
     def work(place: int) -> None:
         tally.place = place
         mine = listen(settings.host, port.getsockname()[1], is_shared=True)
-        serve(Engine(claimed(open_store(address)), secrets, tally=tally), settings, mine)
+        engine = Engine(claimed(open_store(address)), secrets, clock=clock, tally=tally)
+        serve(engine, settings, mine)
 
-    Supervisor(work, settings.workers).run()
+    Supervisor(work, settings.workers, look=clock).run()
 
 
 def serve(engine: Engine, settings: Settings, listening: socket) -> None:

@@ -39,10 +39,16 @@ class Worker:
 
 
 class Supervisor:
-    """Runs `work` in processes, each of which knows its place, and starts those anew that die."""
+    """Runs `work` in processes, each of which knows its place, and starts those anew that die.
 
-    def __init__(self, work: Callable[[int], None], workers: int) -> None:
+    `look` is done all the time: a process has by inheritance what this one knows.
+    """
+
+    def __init__(
+        self, work: Callable[[int], None], workers: int, look: Callable[[], object]
+    ) -> None:
         self._work = work
+        self._look = look
         self._workers = [Worker(place) for place in range(workers)]
         self._is_ending = False
 
@@ -52,6 +58,7 @@ class Supervisor:
             signal.signal(each, self._end)
         while not self._is_ending or any(worker.pid for worker in self._workers):
             self._reap()
+            self._look()
             for worker in self._workers:
                 if worker.pid is None and time.monotonic() >= worker.since:
                     self._start(worker)

@@ -5,6 +5,7 @@ margin that depends on when clients send. After that it is *overdue*: it may sti
 its token has expired it is *missing*.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -54,8 +55,26 @@ def ages_of(store: Store, number: int, experiment: Experiment, minute: int) -> A
     Those that became overdue lately are of as many minutes as can be pending, and an hour at least.
     """
     before = experiment.overdue_before(minute)
-    since = before - max(experiment.horizon, HOUR)
+    since = before - _lately(experiment)
     return Ages(by_arm(store, number, before, EVER), by_arm(store, number, since, before))
+
+
+def likely_answers(ages: Ages, experiment: Experiment) -> float:
+    """Return how many answers pending decisions may have, all arms together.
+
+    It is as many as those had that stopped pending lately, for as many minutes as can be pending,
+    and one more, lest what is new seems hopeless. How many of them were never answered does not
+    matter: whoever collected tokens yesterday must not make those of today count for less. If none
+    stopped pending lately, nothing is known, and any number is likely.
+    """
+    if not any(counts.issued for counts in ages.late.values()):
+        return math.inf
+    answered = sum(counts.answered for counts in ages.late.values())
+    return answered * experiment.horizon / _lately(experiment) + 1
+
+
+def _lately(experiment: Experiment) -> int:
+    return max(experiment.horizon, HOUR)
 
 
 def by_arm(store: Store, number: int, start: int, stop: int) -> Mapping[int, Counts]:

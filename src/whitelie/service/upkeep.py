@@ -122,9 +122,10 @@ async def look_at_ages(engine: Engine, learner: Learner) -> None:
     if not (learner.unanswered.pending + learner.unanswered.overdue).any():
         return
     restarts, wanted = learner.restarts, (learner.number, learner.experiment, engine.minute)
+    issued = learner.issued.copy()
     ages = await asyncio.to_thread(ages_of, engine.store, *wanted)
-    if learner.restarts == restarts:  # no rollback came between
-        learner.age(ages)
+    if learner.restarts == restarts and len(learner.issued) == len(issued):  # nothing came between
+        learner.age(ages, issued)
 
 
 async def join_old_minutes(engine: Engine) -> None:
