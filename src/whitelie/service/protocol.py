@@ -91,6 +91,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.address = ""
+        self.networks: tuple[bytes, ...] = ()
         self.since = self.server_state.now
         self._reading = Phase.NOTHING  # of a request: its head, its body, or nothing
         self._unread = 0  # bytes of what is being read that nobody was handed
