@@ -129,8 +129,7 @@ def _ranks(connections: list[Connection]) -> list[float]:
         rank = 0.0
         for network, part in zip(each.networks, PARTS, strict=False):
             held[network] = has = held.get(network, 0.0) + part
-            if has > rank:
-                rank = has
+            rank = max(rank, has)
         ranks.append(rank)
     return ranks
 

@@ -22,7 +22,7 @@ LONGEST_URL = 8_192
 """Bytes of a request's path and query."""
 
 LARGEST_HEAD = 32_768
-"""Bytes of a request's head, and of a body's trailers and chunk sizes between two pieces of it."""
+"""Bytes of a request's head and trailers, each field with one blank before its value."""
 
 MOST_FIELDS = 100
 """Header fields of a request, with those that follow its body."""
@@ -94,7 +94,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self.networks: tuple[bytes, ...] = ()
         self.since = self.server_state.now
         self._reading = Phase.NOTHING  # of a request: its head, its body, or nothing
-        self._unread = 0  # bytes of what is being read that nobody was handed
+        self._unread = 0  # bytes of what is being read that nobody was handed, at least
+        self._is_split = False  # whether a head began in an earlier piece than this one
         self._is_deaf = False
         self._progress: tuple[object, ...] = ()
 
@@ -118,6 +119,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_deaf:
             return
         reading, cycle = self._reading, self.cycle
+        self._is_split = reading is Phase.HEAD
         held = 0 if reading is not Phase.BODY else len(cycle.body)
         try:
             self.parser.feed_data(piece)
@@ -131,35 +133,51 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._reading is Phase.NOTHING:
             return
-        is_new = self.cycle is not cycle
-        if is_new or (self._reading is Phase.BODY and len(cycle.body) > held):
-            self._unread = 0
+        is_new = self.cycle is not cycle or (reading is Phase.BODY and self._reading is Phase.HEAD)
+        if is_new or (reading is Phase.BODY and len(cycle.body) > held):
+            self._unread = 0  # what is being read began somewhere within the piece
         else:
             self._unread += len(piece)
-        if self._unread > LARGEST_HEAD or len(self.headers) > MOST_FIELDS:
+        if self._unread > LARGEST_HEAD or (self.headers and self._is_too_large):
             self.refuse("headers_too_large")
+
+    def on_message_begin(self) -> None:
+        """Begin to read a request."""
+        super().on_message_begin()
+        self._reading = Phase.HEAD
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the path and query."""
-        self._reading = Phase.HEAD
         self.url += url
         if len(self.url) > LONGEST_URL:
             raise REFUSALS["url_too_long"]
 
     def on_headers_complete(self) -> None:
         """Hand a request on, of which the body may still be on its way."""
-        if len(self.headers) > MOST_FIELDS:
+        if (self._is_split or len(self.headers) > MOST_FIELDS) and self._is_too_large:
             raise REFUSALS["headers_too_large"]
         if len(self.pipeline) >= MOST_PIPELINED:
             raise REFUSALS["malformed_request"]
         super().on_headers_complete()
         self._reading = Phase.BODY
+        self.headers = []  # trailers: whoever sends a header there would evade a proxy's
 
     def on_message_complete(self) -> None:
         """Hand the end of a request on."""
+        if self.headers and self._is_too_large:
+            raise REFUSALS["headers_too_large"]
         self._reading = Phase.NOTHING
         self._unread = 0
         super().on_message_complete()
+
+    @property
+    def _is_too_large(self) -> bool:
+        """Whether the head and trailers that are being read are, as far as they have come."""
+        head = self.scope["headers"]
+        fields = head if head is self.headers else [*head, *self.headers]
+        size = len(b"%b %b HTTP/1.1\r\n\r\n" % (self.parser.get_method(), self.url))
+        size += sum(len(name) + len(value) + 4 for name, value in fields)  # ": ", "\r\n"
+        return len(fields) > MOST_FIELDS or size > LARGEST_HEAD
 
     # Answering
 
