@@ -419,6 +419,20 @@ async def test_whoever_has_most_connections_that_wait_makes_room(
 
 
 @anyio
+async def test_who_was_just_served_has_not_waited_long(served: Served) -> None:
+    async with listening(served.app, most=2) as site:
+        for address in (VISITOR, ABUSER):
+            peer = await site.peer(address)
+            assert await is_served(peer)
+            site.pass_time(5)
+            if address == VISITOR:
+                visitor = peer
+        assert await is_served(visitor)
+        assert await is_served(await site.peer(HOST))
+        assert {each.address for each in site.connections.connections} == {VISITOR, HOST}
+
+
+@anyio
 async def test_requests_at_work_are_not_cut_off_and_newcomers_are_told(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -464,11 +478,6 @@ class Idle:
         connections.admit(self)
 
     @property
-    def is_waiting(self) -> bool:
-        self.looks += 1
-        return True
-
-    @property
     def is_open(self) -> bool:
         return self in self._connections.connections
 
@@ -478,8 +487,9 @@ class Idle:
     def refuse(self, code: str) -> None:
         self.cut()
 
-    def check(self, now: float) -> None:
-        pass
+    def check(self, now: float) -> bool:
+        self.looks += 1
+        return True
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,8 @@ class Connection(Protocol):
     networks: tuple[bytes, ...]
     since: float
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it waits for its peer, and not for the service."""
-
-    def check(self, now: float) -> None:
-        """End it if it has taken too long."""
+    def check(self, now: float) -> bool:
+        """End it if it has taken too long; return whether its peer has to act, not the service."""
 
     def refuse(self, code: str) -> None:
         """Answer with an error and end."""
@@ -106,7 +102,8 @@ class Connections(ServerState):
 
     def _make_room(self, newcomer: Connection) -> bool:
         """Close connections of whoever has most that wait; return whether it helps."""
-        waiting = [each for each in self.connections if each.is_waiting and each is not newcomer]
+        others = self.connections - {newcomer}
+        waiting = [each for each in others if each.check(self.now)]
         if len(self.connections) - len(waiting) > self.most:
             self._is_full = True
             return False  # those who wait were refused too, and are to read why
