@@ -17,7 +17,8 @@ from listening import Listening, Peer, listening
 from process import ADMIN_KEY, HOST, PATIENCE, Server, message, until
 from service import BUTTON, DECISIONS, FEEDBACK, KEYS, ONE, Served, refused, serving
 from whitelie.service import connections as connections_module
-from whitelie.service.connections import RESERVE, Connections, most_connections
+from whitelie.service.connections import RESERVE, SHARE_MADE, Connections, most_connections
+from whitelie.service.limits import Limits
 from whitelie.service.log import Lines
 from whitelie.service.pages import plotly_path
 from whitelie.service.protocol import (
@@ -124,6 +125,72 @@ async def test_what_is_not_allowed_is_refused_in_the_one_shape_before_it_is_comp
     assert await peer.rest() == b""
     await site.settle(lambda: not site.connections.connections)
     assert not served.store.totals(1)
+
+
+def long_head(size: int) -> bytes:
+    """Return a head of so many bytes."""
+    return b"%bX: %b\r\n\r\n" % (GET, b"x" * (size - len(GET + b"X: \r\n\r\n")))
+
+
+@anyio
+@pytest.mark.parametrize("before", [b"", b"x" * 20_000], ids=["alone", "after a body"])
+@pytest.mark.parametrize("cut", [1, 3, 1000, LARGEST_HEAD - 1, LARGEST_HEAD])
+async def test_a_head_has_so_many_bytes_and_not_one_more(
+    site: Listening, before: bytes, cut: int
+) -> None:
+    for size, status in ((LARGEST_HEAD, 200), (LARGEST_HEAD + 1, 431)):
+        peer = await site.peer()
+        await site.settle(lambda: len(site.connections.connections) == 1)
+        (connection,) = site.connections.connections
+        if before:
+            connection.data_received(GET + b"Content-Length: %d\r\n\r\n" % len(before))
+            assert (await peer.answer()).status_code == 200
+        sent = before + long_head(size)
+        for piece in (sent[:cut], sent[cut:]):  # the kernel would join them as it likes
+            connection.data_received(piece)
+        assert (await peer.answer()).status_code == status
+        peer.writer.transport.abort()
+        await site.settle(lambda: not site.connections.connections)
+
+
+@anyio
+@pytest.mark.parametrize("pause", [False, True])
+async def test_trailers_count_with_the_head(site: Listening, pause: bool) -> None:
+    head = b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" % FEEDBACK.encode()
+    left = LARGEST_HEAD - len(head)
+    most = b"X: x\r\n" * (MOST_FIELDS - 1)
+    for trailers, status in (
+        (most, 400),
+        (most + b"X: x\r\n", 431),
+        (b"a:\r\n" * 4000, 431),
+        (b"X: %b\r\n" % (b"x" * (left - 5)), 400),
+        (b"X: %b\r\n" % (b"x" * (left - 4)), 431),
+    ):
+        peer = await site.peer()
+        await peer.send(head + b"1\r\n{\r\n")
+        if pause:
+            (connection,) = site.connections.connections
+            await site.settle(lambda connection=connection: connection.cycle)  # type: ignore[misc]
+        await peer.send(b"0\r\n" + trailers + END)
+        assert (await peer.answer()).status_code == status
+        peer.writer.transport.abort()
+        await site.settle(lambda: not site.connections.connections)
+
+
+@anyio
+async def test_a_trailer_is_no_header(tmp_path: Path) -> None:
+    head = (
+        f"POST {DECISIONS} HTTP/1.1\r\nAuthorization: Bearer {KEYS['publishable']}\r\n"
+        "X-Forwarded-For: 203.0.113.7\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    )
+    async with serving(tmp_path / "a.db", limits=Limits(3)) as served:
+        await served.create()
+        async with listening(served.app) as site:
+            answers = [
+                await site.ask(f"{head}X-Forwarded-For: 10.0.0.{number}\r\n\r\n".encode())
+                for number in range(6)
+            ]
+    assert [answer.status_code for answer in answers] == [200] * 3 + [429] * 3
 
 
 @anyio
@@ -352,6 +419,20 @@ async def test_whoever_has_most_connections_that_wait_makes_room(
 
 
 @anyio
+async def test_who_was_just_served_has_not_waited_long(served: Served) -> None:
+    async with listening(served.app, most=2) as site:
+        for address in (VISITOR, ABUSER):
+            peer = await site.peer(address)
+            assert await is_served(peer)
+            site.pass_time(5)
+            if address == VISITOR:
+                visitor = peer
+        assert await is_served(visitor)
+        assert await is_served(await site.peer(HOST))
+        assert {each.address for each in site.connections.connections} == {VISITOR, HOST}
+
+
+@anyio
 async def test_requests_at_work_are_not_cut_off_and_newcomers_are_told(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +464,72 @@ async def test_a_proxy_is_not_one_greedy_visitor(served: Served) -> None:
         assert [await is_served(each) for each in proxied] == [True] * 15
         for _ in range(30):  # only the proxy's own crowd takes its idle ones
             assert await is_served(await site.peer(VISITOR))
+
+
+class Idle:
+    """A connection that waits, as far as others that are open see it."""
+
+    def __init__(self, connections: Connections, address: str, since: float = 0.0) -> None:
+        self.address, self.since = address, since
+        self.networks: tuple[bytes, ...] = ()
+        self._connections = connections
+        self.looks = 0
+        connections.connections.add(self)
+        connections.admit(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self in self._connections.connections
+
+    def cut(self) -> None:
+        self._connections.connections.discard(self)
+
+    def refuse(self, code: str) -> None:
+        self.cut()
+
+    def check(self, now: float) -> bool:
+        self.looks += 1
+        return True
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.{0}.{1}", "2001:db8:0:{0:x}{1:02x}::", "2001:db8:{0:x}{1:02x}::", "10.0.0.1"]
+)
+def test_all_are_looked_at_once_for_many_newcomers(address: str) -> None:
+    connections = Connections(640, "")
+    first = [Idle(connections, address.format(*divmod(number, 256))) for number in range(640)]
+    for number in range(640, 1280):
+        Idle(connections, address.format(*divmod(number, 256)), 1.0)
+    assert max(each.looks for each in first) <= 640 / (640 // SHARE_MADE)
+    assert len(connections.connections) >= 640 - 640 // SHARE_MADE
+
+
+def test_among_equals_the_longest_waiting_goes() -> None:
+    connections = Connections(64, "")
+    equals = [Idle(connections, f"192.0.2.{number}", number * 7 % 64) for number in range(64)]
+    Idle(connections, "198.51.100.1", 100.0)
+    assert [each.since for each in equals if not each.is_open] == [0.0, 1.0]
+
+
+def test_where_few_can_go_nobody_looks_again_before_the_next_sweep() -> None:
+    connections = Connections(640, "127.0.0.1")
+    proxied = [Idle(connections, "127.0.0.1") for _ in range(630)]
+    visitors = [Idle(connections, f"192.0.2.{number}") for number in range(100)]
+    assert max(each.looks for each in proxied) == 1
+    assert sum(each.is_open for each in visitors) == 10
+    connections.sweep(1.0)
+    assert Idle(connections, "198.51.100.1").is_open
+    assert all(each.is_open for each in proxied)
+
+
+@pytest.mark.parametrize("site", [56, 48])
+def test_a_network_does_not_take_the_second_connection_of_visitors(site: int) -> None:
+    connections = Connections(640, "")
+    visitors = [Idle(connections, f"192.0.2.{number // 2}") for number in range(100)]
+    lines = 256 if site == 56 else 65_536
+    for number in range(2000):
+        Idle(connections, f"2001:db8:0:{number * 7 % lines:x}::1", 1.0)
+    assert all(each.is_open for each in visitors)
 
 
 def test_connections_leave_files_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:

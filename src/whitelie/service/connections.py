@@ -2,12 +2,17 @@
 
 A connection costs a file, and a process has only so many. When all are taken, connections that wait
 for their peer, to speak or to read, are closed: the longest-waiting ones of whoever has most of
-them. Whose request is at work is never cut off. A trusted proxy speaks for many visitors, so its
-connections go only if no others wait. If none waits, the newcomer is refused.
+them. Who that is, networks say as they do for limits: what 16 lines may have, a /48 may have. Whose
+request is at work is never cut off. A trusted proxy speaks for many visitors, so its connections go
+only if no others wait. If none waits, the newcomer is refused.
+
+Looking at all connections takes milliseconds, so it must not happen for every newcomer of a flood:
+many go at once, and where few can go, nobody looks again before the next sweep.
 """
 
 import resource
-from collections import Counter, defaultdict
+from collections import Counter
+from operator import attrgetter
 from typing import Any, Protocol
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -15,7 +20,7 @@ from uvicorn.server import ServerState
 
 from whitelie.errors import InvalidInput
 from whitelie.service import log
-from whitelie.service.limits import networks
+from whitelie.service.limits import NETWORKS, networks
 
 RESERVE = 256
 """Files that are not for visitors: for the store, the log, those who wait to be accepted, and those
@@ -31,7 +36,10 @@ MOST_REFUSED = 64
 """Newcomers who are told at a time that all is full; beyond them the connection is just cut."""
 
 SHARE_MADE = 32
-"""When room is made, one in so many may go at once: looking at all of them takes time."""
+"""When room is made, one in so many goes at once."""
+
+PARTS = tuple(1 / times for _, times in NETWORKS)
+"""What a connection counts for in each network around its address: a /48 may have 16 for one."""
 
 QUIET = 60.0
 """Seconds between two lines in the log about refused connections: a flood must not fill disks."""
@@ -41,14 +49,11 @@ class Connection(Protocol):
     """What is asked of a connection here."""
 
     address: str
+    networks: tuple[bytes, ...]
     since: float
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it waits for its peer, and not for the service."""
-
-    def check(self, now: float) -> None:
-        """End it if it has taken too long."""
+    def check(self, now: float) -> bool:
+        """End it if it has taken too long; return whether its peer has to act, not the service."""
 
     def refuse(self, code: str) -> None:
         """Answer with an error and end."""
@@ -67,13 +72,16 @@ class Connections(ServerState):
         self.most = most
         self.now = 0.0
         self.refused: Counter[str] = Counter()
+        self._is_full = False
         self._said = float("-inf")
         self._trusted = ProxyHeadersMiddleware(_nobody, trusted_proxies).trusted_hosts
 
     def admit(self, newcomer: Connection) -> None:
         """Make room for a connection that was just opened, or refuse it."""
+        address = newcomer.address
+        newcomer.networks = () if address in self._trusted else networks(address)
         open_now = len(self.connections)
-        if open_now <= self.most or self._make_room(newcomer):
+        if open_now <= self.most or (not self._is_full and self._make_room(newcomer)):
             return
         if open_now <= self.most + MOST_REFUSED:
             newcomer.refuse("too_many_connections")
@@ -84,6 +92,7 @@ class Connections(ServerState):
     def sweep(self, now: float) -> None:
         """End connections that have taken too long; say in the log how many were refused."""
         self.now = now
+        self._is_full = False
         for connection in list(self.connections):
             connection.check(now)
         if self.refused and now - self._said >= QUIET:
@@ -93,26 +102,33 @@ class Connections(ServerState):
 
     def _make_room(self, newcomer: Connection) -> bool:
         """Close connections of whoever has most that wait; return whether it helps."""
-        by_address: defaultdict[str, list[Connection]] = defaultdict(list)
-        for each in self.connections:
-            if each is not newcomer and each.is_waiting:
-                by_address[each.address].append(each)
-        at_work = len(self.connections) - sum(map(len, by_address.values()))
-        if at_work > self.most:
+        others = self.connections - {newcomer}
+        waiting = [each for each in others if each.check(self.now)]
+        if len(self.connections) - len(waiting) > self.most:
+            self._is_full = True
             return False  # those who wait were refused too, and are to read why
-        visitors: defaultdict[bytes, list[Connection]] = defaultdict(list)
-        proxies: list[Connection] = []
-        for address, waiting in by_address.items():
-            if address in self._trusted:
-                proxies += waiting
-            else:
-                visitors[networks(address)[0]] += waiting
-        most = max(visitors.values(), key=len) if visitors else proxies
-        most.sort(key=lambda each: each.since)
-        enough = max(min(self.most // SHARE_MADE, len(most) // 2), 1)
-        for each in most[:enough]:
-            each.cut()
+        visitors = [each for each in waiting if each.networks] or waiting
+        visitors.sort(key=attrgetter("since"), reverse=True)
+        ranks = _ranks(visitors)
+        wanted = max(self.most // SHARE_MADE, 1)
+        enough = max(min(wanted, len(visitors) // 2), 1)
+        self._is_full = enough < wanted
+        for place in sorted(range(len(visitors)), key=ranks.__getitem__)[-enough:]:
+            visitors[place].cut()
         return True
+
+
+def _ranks(connections: list[Connection]) -> list[float]:
+    """Return for each connection how many its holder has up to it, in parts of what it may have."""
+    held: dict[bytes, float] = {}
+    ranks = []
+    for each in connections:
+        rank = 0.0
+        for network, part in zip(each.networks, PARTS, strict=False):
+            held[network] = has = held.get(network, 0.0) + part
+            rank = max(rank, has)
+        ranks.append(rank)
+    return ranks
 
 
 def most_connections(wanted: int | None) -> tuple[int, int]:

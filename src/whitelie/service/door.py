@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from time import monotonic
 from typing import get_args
 
 import msgspec
@@ -83,7 +84,7 @@ class Door:
         if key.role == "publishable":
             _check_publishable(ask)
             address = scope["client"][0] if scope.get("client") else ""
-            self._service.limits.charge(key, address, engine.clock())
+            self._service.limits.charge(key, address, monotonic())
         decided = await engine.decide(learner, ask.count, ask.available)
         answers = learner.answers
         parts = []

@@ -99,6 +99,7 @@ class Limits:
             if share < 1:
                 wait = max(wait, _wait_until_modest(bucket, share * per_minute))
         if wait:
+            self._keys.touch(asked, left)
             for name, bucket in looked:
                 self._addresses.touch(name, bucket)
             raise Refusal(

@@ -22,7 +22,7 @@ LONGEST_URL = 8_192
 """Bytes of a request's path and query."""
 
 LARGEST_HEAD = 32_768
-"""Bytes of a request's head, and of a body's trailers and chunk sizes between two pieces of it."""
+"""Bytes of a request's head and trailers, each field with one blank before its value."""
 
 MOST_FIELDS = 100
 """Header fields of a request, with those that follow its body."""
@@ -42,13 +42,15 @@ class Phase(Enum):
     END = "a peer who was refused, to close"
 
 
+HEAD, BODY, ANSWER, READER, NOTHING, END = Phase  # each look into an enum takes 0.1 µs
+
 DEADLINES = {
-    Phase.HEAD: 10.0,
-    Phase.BODY: 30.0,
-    Phase.ANSWER: inf,
-    Phase.READER: 20.0,
-    Phase.NOTHING: 75.0,
-    Phase.END: 5.0,
+    HEAD: 10.0,
+    BODY: 30.0,
+    ANSWER: inf,
+    READER: 20.0,
+    NOTHING: 75.0,
+    END: 5.0,
 }
 """Seconds for which each may last. Proxies keep idle connections for 60: theirs must end first."""
 
@@ -91,9 +93,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.address = ""
+        self.networks: tuple[bytes, ...] = ()
         self.since = self.server_state.now
-        self._reading = Phase.NOTHING  # of a request: its head, its body, or nothing
-        self._unread = 0  # bytes of what is being read that nobody was handed
+        self._reading = NOTHING  # of a request: its head, its body, or nothing
+        self._unread = 0  # bytes of what is being read that nobody was handed, at least
+        self._is_split = False  # whether a head began in an earlier piece than this one
         self._is_deaf = False
         self._progress: tuple[object, ...] = ()
 
@@ -117,7 +121,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_deaf:
             return
         reading, cycle = self._reading, self.cycle
-        held = 0 if reading is not Phase.BODY else len(cycle.body)
+        self._is_split = reading is HEAD
+        held = 0 if reading is not BODY else len(cycle.body)
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
@@ -128,37 +133,53 @@ class LimitedProtocol(HttpToolsProtocol):
             cause = error.__context__
             self.refuse(cause.code if isinstance(cause, Refusal) else "malformed_request")
             return
-        if self._reading is Phase.NOTHING:
+        if self._reading is NOTHING:
             return
-        is_new = self.cycle is not cycle
-        if is_new or (self._reading is Phase.BODY and len(cycle.body) > held):
-            self._unread = 0
+        is_new = self.cycle is not cycle or (reading is BODY and self._reading is HEAD)
+        if is_new or (reading is BODY and len(cycle.body) > held):
+            self._unread = 0  # what is being read began somewhere within the piece
         else:
             self._unread += len(piece)
-        if self._unread > LARGEST_HEAD or len(self.headers) > MOST_FIELDS:
+        if self._unread > LARGEST_HEAD or (self.headers and self._is_too_large):
             self.refuse("headers_too_large")
+
+    def on_message_begin(self) -> None:
+        """Begin to read a request."""
+        super().on_message_begin()
+        self._reading = HEAD
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the path and query."""
-        self._reading = Phase.HEAD
         self.url += url
         if len(self.url) > LONGEST_URL:
             raise REFUSALS["url_too_long"]
 
     def on_headers_complete(self) -> None:
         """Hand a request on, of which the body may still be on its way."""
-        if len(self.headers) > MOST_FIELDS:
+        if (self._is_split or len(self.headers) > MOST_FIELDS) and self._is_too_large:
             raise REFUSALS["headers_too_large"]
         if len(self.pipeline) >= MOST_PIPELINED:
             raise REFUSALS["malformed_request"]
         super().on_headers_complete()
-        self._reading = Phase.BODY
+        self._reading = BODY
+        self.headers = []  # trailers: whoever sends a header there would evade a proxy's
 
     def on_message_complete(self) -> None:
         """Hand the end of a request on."""
-        self._reading = Phase.NOTHING
+        if self.headers and self._is_too_large:
+            raise REFUSALS["headers_too_large"]
+        self._reading = NOTHING
         self._unread = 0
         super().on_message_complete()
+
+    @property
+    def _is_too_large(self) -> bool:
+        """Whether the head and trailers that are being read are, as far as they have come."""
+        head = self.scope["headers"]
+        fields = head if head is self.headers else [*head, *self.headers]
+        size = len(b"%b %b HTTP/1.1\r\n\r\n" % (self.parser.get_method(), self.url))
+        size += sum(len(name) + len(value) + 4 for name, value in fields)  # ": ", "\r\n"
+        return len(fields) > MOST_FIELDS or size > LARGEST_HEAD
 
     # Answering
 
@@ -172,7 +193,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def refuse(self, code: str) -> None:
         """Answer with an error, unless there is another answer, and end the connection."""
         self._is_deaf = True
-        is_mid_request = self._reading is Phase.BODY
+        is_mid_request = self._reading is BODY
         if not self._is_answering:
             self._say_last(b"" if is_mid_request else _ANSWERS[code])  # it was answered early
         elif self.pipeline or (is_mid_request and self.cycle.response_started):
@@ -206,36 +227,35 @@ class LimitedProtocol(HttpToolsProtocol):
     # Deadlines
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether it waits for its peer, and not for the service."""
-        return self._phase is not Phase.ANSWER
-
-    @property
     def _phase(self) -> Phase:
         if self.flow.write_paused or self.transport.is_closing():
-            return Phase.READER
+            return READER
         if self._is_answering:
-            return Phase.ANSWER if self._reading is not Phase.BODY else Phase.BODY
+            return ANSWER if self._reading is not BODY else BODY
         if self._is_deaf:
-            return Phase.END
-        if self.cycle is None and self._reading is Phase.NOTHING:
-            return Phase.HEAD
+            return END
+        if self.cycle is None and self._reading is NOTHING:
+            return HEAD
         return self._reading
 
-    def check(self, now: float) -> None:
-        """End the connection if what it waits for is overdue; only what comes is progress."""
+    def check(self, now: float) -> bool:
+        """End the connection if what it waits for is overdue; only what comes is progress.
+
+        Return whether its peer has to act, and not the service.
+        """
         phase = self._phase
-        left = self.transport.get_write_buffer_size() if phase is Phase.READER else 0
+        left = self.transport.get_write_buffer_size() if phase is READER else 0
         progress = phase, self.cycle, left
         if progress != self._progress:
             self._progress, self.since = progress, now
         elif now - self.since >= DEADLINES[phase]:
             self._expire(phase)
+        return phase is not ANSWER
 
     def _expire(self, phase: Phase) -> None:
-        if phase is Phase.BODY or (phase is Phase.HEAD and self._reading is Phase.HEAD):
+        if phase is BODY or (phase is HEAD and self._reading is HEAD):
             self.refuse("request_timeout")
-        elif phase is Phase.READER or phase is Phase.END:
+        elif phase is READER or phase is END:
             self.cut()
         else:
             self.transport.close()
