@@ -99,7 +99,8 @@ def chosen(word0: int = 0, word1: int = 0, time: int = 0) -> Callable[[int], int
 
 def client_of(stub: Stub, **changes: Any) -> Client:
     """A client that sends by itself: most rules are the same under both rules of sending."""
-    return Client(stub, KEY, clock=stub.clock, **({"sending": "when-due"} | changes))
+    options: dict[str, Any] = {"clock": stub.clock, "sending": "when-due"}
+    return Client(stub, KEY, **(options | changes))
 
 
 @dataclass

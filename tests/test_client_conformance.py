@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 import vectors
+from devices import Stub, client_of
+from service import Clock
 from whitelie import RandomizedResponse
-from whitelie.client.decision import Mechanism
+from whitelie.client import Memory
+from whitelie.client.decision import Decision, Mechanism
 from whitelie.client.ledger import CHARGE, Cap, Ledger
+from whitelie.client.report import PREFIX
 
 STORED: dict[str, list[Any]] = json.loads(vectors.FILE.read_text(encoding="utf-8"))
 
@@ -18,7 +22,7 @@ STORED: dict[str, list[Any]] = json.loads(vectors.FILE.read_text(encoding="utf-8
 def test_the_file_is_what_the_reference_computes() -> None:
     """`python tests/vectors.py` writes it anew."""
     assert vectors.FILE.read_text(encoding="utf-8") == vectors.text()
-    assert list(STORED) == ["channels", "bits", "times", "ledgers", "sendings"]
+    assert list(STORED) == ["channels", "bits", "times", "ledgers", "sendings", "answers"]
     assert all(20 <= len(found) <= 70 for found in STORED.values())
 
 
@@ -54,19 +58,34 @@ def test_times(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", STORED["ledgers"], ids=str)
 def test_ledgers(vector: dict[str, Any]) -> None:
     items = vector["stored"]
+    reports = {key: text for key, text in items.items() if key.startswith(PREFIX)}
+    waiting = {CHARGE + key.removeprefix(PREFIX) for key in reports}
     for charge in vector["charges"]:
         cap = Cap(**charge["cap"])
-        ledger = Ledger.from_items(items, cap, charge["now"])
+        ledger = Ledger.pruned(items, cap, charge["now"], waiting)
         charged = ledger.charged(CHARGE + charge["id"], charge["epsilon"], cap, charge["now"])
         assert (charged is not None) == charge["kept"]
-        items = (charged or ledger).to_items()
+        items = reports | (charged or ledger).to_items()
     assert {key: json.loads(text) for key, text in items.items()} == vector["after"]
 
 
 @pytest.mark.parametrize("vector", STORED["sendings"], ids=str)
 def test_sendings(vector: dict[str, Any]) -> None:
-    ledger = Ledger.from_items(vector["stored"], Cap(), vector["now"])
-    assert ledger.allows(CHARGE + vector["id"]) == vector["sent"]
+    """By a whole client: what waits is of another service, and nothing is sent."""
+    storage, stored = Memory(), vector["stored"]
+    for key, text in stored.items():
+        storage.set(key, text)
+    client = client_of(Stub(Clock()), storage=storage, clock=lambda: vector["now"] / 1000)
+    assert client.flush() == 0
+    erased = {prefix + name for prefix in (PREFIX, CHARGE) for name in vector["erased"]}
+    left = {key: text for key, text in stored.items() if key not in erased}
+    assert {key: storage.get(key) for key in storage.keys()} == left  # noqa: SIM118
+
+
+@pytest.mark.parametrize("vector", STORED["answers"], ids=range(len(STORED["answers"])))
+def test_answers(vector: dict[str, Any]) -> None:
+    decision = Decision.from_answer(vector["body"].encode())
+    assert (decision is not None) == vector["understood"]
 
 
 def test_the_vectors_tell_neighbours_apart() -> None:
@@ -97,7 +116,7 @@ def test_no_span_ever_costs_more_than_a_cap() -> None:
             if draw.random() < 0.1:
                 now -= round(draw.uniform(0, 3e8))
             cap = draw.choice(caps)
-            before = Ledger.from_items(ledger.to_items(), cap, now)
+            before = Ledger.pruned(ledger.to_items(), cap, now)
             charged = before.charged(f"{CHARGE}{number}", draw.uniform(0, 1), cap, now)
             ledger = charged or before
             refused += charged is None
@@ -119,7 +138,7 @@ def test_charges_that_nobody_saw_do_not_exceed_the_cap_together() -> None:
             at = 10**12 + draw.choice([0, 0, 1])
             charged = Ledger({}).charged(f"{CHARGE}{number:02}", draw.uniform(0.1, 1), cap, at)
             items |= charged.to_items() if charged is not None else {}
-        ledger = Ledger.from_items(items, Cap(), 10**12 + 5)
+        ledger = Ledger.read(items, Cap(), 10**12 + 5)
         sent = [charge for key, charge in ledger.charges.items() if ledger.allows(key)]
         assert 0 < len(sent) < len(items)
         assert sum(charge.epsilon for charge in sent) <= max(cap.epsilon for cap in caps) + 1e-6

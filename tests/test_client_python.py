@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy
 import pytest
 
 import whitelie.client
@@ -59,6 +60,7 @@ from whitelie.client.report import Report
 pytestmark = pytest.mark.filterwarnings("ignore:whitelie. the bits are not secret")
 
 DAY = 24 * 60 * 60
+NOT_TAKEN = "the service did not take a report, which is kept for later"
 OUTCOMES = pytest.mark.parametrize("outcome", [0, 1])
 
 
@@ -159,6 +161,7 @@ def test_both_bits_and_the_time_are_stored_before_the_choice_is_returned(
         "until": now + 1000 * WINDOW,
         "due": now + 1000 * WINDOW + 500 * SPREAD,
         "expires": now + 1000 * WEEK,
+        "sending": "when-due",
     }
     choice.reward(outcome)
     after = json.loads(storage.get(key) or "")
@@ -197,6 +200,16 @@ def test_a_reward_counts_once_and_within_the_window(stub: Stub) -> None:
     assert bits == {"token 1": 0, "token 2": 1, "token 3": 1, "token 4": 0}
     first.reward(1)  # after it was sent
     assert client.next_due is None
+
+
+def test_a_reward_is_any_whole_number_of_0_and_1(stub: Stub) -> None:
+    client = client_of(stub, random_bits_for_tests_only=chosen(0, LARGEST))
+    client.decide("button").reward(cast("int", numpy.int64(1)))
+    client.decide("other").reward(cast("int", numpy.int64(0)))
+    stub.clock.forward(WINDOW + SPREAD)
+    client.flush()
+    bits = {report.body["token"]: report.body["bit"] for report in stub.reports}
+    assert bits == {"token 1": 0, "token 2": 1}
 
 
 def test_a_reward_by_experiment_finds_the_latest_decision_after_a_restart(stub: Stub) -> None:
@@ -343,7 +356,8 @@ def test_what_an_earlier_version_spent_is_spent(stub: Stub) -> None:
         client.decide("button")
     assert sorted(key for key in storage.keys() if "charge" in key)[1] == "whitelie.charge.ledger"  # noqa: SIM118
     stub.clock.forward(WINDOW + SPREAD)
-    assert client.flush() == 2, "the report of the earlier version, and one more"
+    assert client.flush() == 1
+    assert client_of(stub, storage=storage).flush() == 1, "that of the earlier version, at a start"
 
 
 def stored_report(stub: Stub) -> dict[str, Any]:
@@ -410,6 +424,71 @@ def test_what_was_charged_unseen_is_not_sent_beyond_the_cap(stub: Stub) -> None:
     assert client.flush() == 10
     assert client.next_due is None
     assert len(shared.keys()) == 10, "the eleventh report is removed, and its charge"
+
+
+def test_a_race_is_decided_once_whatever_the_clock_does(stub: Stub) -> None:
+    """The later of two is due later; without it a clock set back would turn their order round."""
+    shared = Memory()
+    for number, (name, word) in enumerate([("ff", 0), ("11", 2**31)]):
+        alone = Memory()
+        flips = chosen(time=word)
+        client = client_of(stub, storage=alone, cap=Cap(1), random_bits_for_tests_only=flips)
+        client.decide("button")
+        stub.clock.forward(0.005)
+        for key in alone.keys():  # noqa: SIM118
+            shared.set(key.rpartition(".")[0] + "." + name, alone.get(key) or "")
+        assert len(shared.keys()) == 2 * number + 2
+    stub.clock.forward(WINDOW + SPREAD / 4)
+    assert client_of(stub, storage=shared).flush() == 1
+    for step in (-2 * 60 * 60, WINDOW + SPREAD, 60 * 60):
+        stub.clock.forward(step)
+        assert client_of(stub, storage=shared).flush() == 0
+    assert len(stub.reports) == 1
+
+
+def test_a_race_is_decided_however_late_the_reports_leave(stub: Stub) -> None:
+    """Charges of reports that wait are kept when others are made: they are still compared."""
+    stub.mechanism = {"spread": 50 * DAY, "expires_in": 100 * DAY}
+    shared, last = Memory(), chosen(time=2**32 - 1)
+    for _ in range(5):
+        alone = Memory()
+        client_of(stub, storage=alone, cap=Cap(1), random_bits_for_tests_only=last).decide("button")
+        for key in alone.keys():  # noqa: SIM118
+            shared.set(key, alone.get(key) or "")
+    stub.clock.forward(41 * DAY)
+    alone_again = client_of(stub, storage=shared, cap=Cap(1), random_bits_for_tests_only=last)
+    alone_again.decide("other")
+    stub.clock.forward(10 * DAY)
+    assert client_of(stub, storage=shared).flush() == 1
+
+
+def test_consent_withdrawn_between_two_reports_holds_the_second(stub: Stub) -> None:
+    client = client_of(stub, consent=lambda: not stub.reports)
+    client.decide("button")
+    client.decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    assert client.flush() == 1
+    assert len(stub.reports) == 1
+
+
+def test_nothing_is_sent_for_what_is_gone(stub: Stub) -> None:
+    """`consent` is asked before a report is read: one that erases everything is heeded."""
+    storage = Memory()
+
+    def consent() -> bool:
+        if is_ending:
+            client.forget()
+        return True
+
+    is_ending = False
+    client = client_of(stub, storage=storage, consent=consent)
+    choice = client.decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    is_ending = True
+    assert client.flush() == 0
+    choice.reward(1)
+    assert not stub.reports
+    assert storage.keys() == []
 
 
 def test_without_consent_nothing_is_stored(stub: Stub) -> None:
@@ -502,11 +581,31 @@ def test_sticky_without_a_report_stays_too(stub: Stub) -> None:
     assert storage.get("whitelie.sticky.b") is None, "a fallback is not kept"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"arm": "x"}', "null"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "null", "7", '{"payload": 1}'),
+        *('{"arm": null}', '{"arm": ""}', '{"arm": 7}', '{"arm": ["x"]}'),
+        '{"arm": "x", "server": "http://other.example"}',
+        '{"arm": "x", "server": null}',
+    ],
+)
 def test_a_sticky_choice_that_is_not_understood_is_decided_anew(stub: Stub, text: str) -> None:
     storage = Memory()
     storage.set("whitelie.sticky.button", text)
     assert client_of(stub, storage=storage).decide("button", sticky=True).arm == "green"
+    kept = json.loads(storage.get("whitelie.sticky.button") or "")
+    assert (kept["arm"], kept["server"]) == ("green", stub.address), "it is overwritten"
+
+
+@pytest.mark.parametrize("changes", [{}, {"report": None}, {"server": "http://stub.example"}])
+def test_a_sticky_choice_of_an_earlier_version_is_used(stub: Stub, changes: dict[str, Any]) -> None:
+    storage = Memory()
+    storage.set("whitelie.sticky.button", json.dumps({"arm": "x"} | changes))
+    choice = client_of(stub, storage=storage).decide("button", sticky=True)
+    assert choice == Choice("x", None)
+    choice.reward(1)
+    assert not stub.requests
 
 
 def test_two_who_decide_at_once_stick_to_one_choice(clock: Clock) -> None:
@@ -550,14 +649,38 @@ def test_the_fallback_is_shown_when_no_answer_comes(stub: Stub) -> None:
     assert client.next_due is None
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_payload_has_a_largest_size(stub: Stub, more: int) -> None:
+    payload = {"ü": "ü" * (65_536 - len('{"ü":""}') + more)}
+    body = json.dumps({"decisions": [decision() | {"payload": payload}]}).encode()
+    stub.decision = Answer(200, body)
+    client = client_of(stub)
+    if more:
+        with warned("something that is no decision"):
+            assert client.decide("button") == Choice(None)
+    else:
+        assert client.decide("button").payload == payload
+
+
+def test_a_service_does_not_choose_what_is_warned_of(stub: Stub) -> None:
+    client = client_of(stub)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for number in range(5):
+            stub.decision = Answer(401, b'{"error": {"code": "say %d"}}' % number)
+            client.decide("button")
+    assert [str(each.message).count("say") for each in said] == [0]
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
         (Answer(500), "500"),
-        (Answer(401, b'{"error": {"code": "unknown_key", "message": ""}}'), "401 unknown_key"),
+        (Answer(401, b'{"error": {"code": "unknown_key", "message": ""}}'), "401"),
         (Answer(429, b"[]", 7), "429"),
         (Answer(302, b"elsewhere"), "302"),
-        (Answer(204), "204"),
+        (Answer(204), "something that is no decision"),
+        (Answer(601), "something that is no decision"),
     ],
 )
 def test_an_error_means_the_fallback(stub: Stub, answer: Answer, said: str) -> None:
@@ -625,7 +748,7 @@ def test_a_retry_sends_the_same_bit_after_longer_and_longer_waits(
     stub.clock.forward(WINDOW + SPREAD)
     stub.feedback = trouble
     start = stub.clock()
-    with warned("a report, which is kept and sent again later"):
+    with warned(NOT_TAKEN):
         assert client.flush() == 0
     advance(client, stub.clock, start + 6 * 60 * 60)
     waits = [round(report.at - start) for report in stub.reports]
@@ -641,7 +764,7 @@ def test_a_retry_sends_the_same_bit_after_longer_and_longer_waits(
 def test_retry_after_is_kept_if_it_is_longer(stub: Stub) -> None:
     client = decided(stub)
     stub.feedback = Answer(503, b"", 100)
-    with warned("answered 503"):
+    with warned(NOT_TAKEN):
         client.flush()
     assert client.next_due == stub.clock() + 100
     stub.clock.forward(100)
@@ -669,7 +792,7 @@ def test_a_service_that_is_away_is_asked_once_not_once_for_each_report(stub: Stu
         client.decide("button")
     stub.clock.forward(WINDOW + SPREAD)
     stub.feedback = None
-    with warned("gave no answer"):
+    with warned(NOT_TAKEN):
         client.flush()
     assert client.flush() == 0
     assert len(stub.reports) == 1
@@ -693,7 +816,7 @@ def test_a_service_that_was_back_is_waited_for_anew(stub: Stub) -> None:
 def test_a_clock_set_back_makes_no_wait_longer(stub: Stub) -> None:
     client = decided(stub)
     stub.feedback = None
-    with warned("gave no answer"):
+    with warned(NOT_TAKEN):
         client.flush()
     stub.clock.forward(-DAY)
     stub.feedback = Answer(200)
@@ -709,7 +832,7 @@ def test_a_report_that_is_refused_holds_up_no_other(stub: Stub) -> None:
     client.decide("button")
     stub.clock.forward(WINDOW + SPREAD)
     stub.feedback = Answer(400)
-    with warned("answered 400"):
+    with warned(NOT_TAKEN):
         client.flush()
     assert len(stub.reports) == 2
 
@@ -740,7 +863,12 @@ def test_a_damaged_bit_is_not_sent(stub: Stub) -> None:
     client = decided(stub, storage=storage)
     (key,) = [key for key in storage.keys() if "report" in key]  # noqa: SIM118
     stored = json.loads(storage.get(key) or "")
-    for wrong in ({"bit": 2}, {"bit": True}, {"bits": [0, 0], "bit": 1}, {"due": "soon"}):
+    for wrong in (
+        *({"bit": 2}, {"bit": True}, {"bit": [0]}, {"bits": [0, 0], "bit": 1}),
+        *({"bits": bits} for bits in ([], [0], [0, 1, 1], "01", {}, {"0": 0, "1": 1}, 7)),
+        *({"due": due} for due in ("soon", None, True, math.inf, math.nan, 10**400)),
+        *({name: 7} for name in ("server", "experiment", "arm", "token")),
+    ):
         assert Report.from_text(json.dumps(stored | wrong)) is None
     storage.set(key, json.dumps(stored | {"bit": 7}))
     assert client.flush() == 0
@@ -782,7 +910,7 @@ def test_after_the_first_attempt_no_reward_changes_the_bit(stub: Stub) -> None:
     choice = client.decide("button")
     stub.clock.forward(WINDOW + SPREAD)
     stub.feedback = None
-    with warned("gave no answer"):
+    with warned(NOT_TAKEN):
         client.flush()
     stub.clock.forward(-DAY)
     choice.reward(1)
@@ -902,6 +1030,20 @@ def test_after_forget_the_cap_begins_anew(stub: Stub) -> None:
     assert client.flush() == 1
 
 
+def test_forget_forgets_the_waits_after_failures(stub: Stub) -> None:
+    client = decided(stub)
+    stub.feedback = None
+    with warned(NOT_TAKEN):
+        client.flush()
+    client.forget()
+    stub.feedback = Answer(200)
+    client._shelf.set(
+        "whitelie.report.0", json.dumps(stored_report(stub) | {"sending": "when-due"})
+    )
+    stub.clock.forward(1)
+    assert client.flush() == 1
+
+
 def test_what_has_left_is_not_called_back(stub: Stub) -> None:
     """A report that is leaving while everything is erased is not stored again."""
 
@@ -939,7 +1081,7 @@ def test_over_a_socket_to_the_real_service(tmp_path: Path) -> None:
         assert client.decide(experiment).arm in {"a", "b", "c"}
         clock.forward(31)
         server.kill()
-        with warned("gave no answer"):
+        with warned(NOT_TAKEN):
             assert client.flush() == 0
         with warned("no decision"):
             assert client.decide(experiment) == Choice(None)
@@ -1015,6 +1157,15 @@ def test_a_server_that_dribbles_does_not_hold_the_page(clock: Clock) -> None:
         assert time.monotonic() - start < 2
 
 
+def test_a_server_that_never_ends_keeps_no_thread(clock: Clock) -> None:
+    endless = handler(b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000, 0.001)
+    with talking(endless) as address, warned("within 0.2 s"):
+        client = Client(address, KEY, clock=clock, timeout=0.2, storage=Memory())
+        for _ in range(3):
+            assert client.decide("button") == Choice(None)
+        until(lambda: "whitelie-request" not in [t.name for t in threading.enumerate()] or None)
+
+
 def test_what_travels(clock: Clock) -> None:
     body = json.dumps({"decisions": [decision("t")]}).encode()
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nRetry-After: x\r\n\r\n" % len(body)
@@ -1041,12 +1192,10 @@ def test_a_redirect_is_not_followed_and_keeps_the_report(clock: Clock, status: i
         here = handler(moved % (status, other.encode()))
         with talking(here) as address:
             client = Client(address, KEY, clock=clock, timeout=30, sending="when-due")
-            storage = client._shelf
-            storage.set(
-                "whitelie.report.0", json.dumps(stored_report(Stub(clock, address=address)))
-            )
+            report = stored_report(Stub(clock, address=address)) | {"sending": "when-due"}
+            client._shelf.set("whitelie.report.0", json.dumps(report))
             clock.forward(1)
-            with warned(f"answered {status} to a report, which is kept"):
+            with warned(NOT_TAKEN):
                 assert client.flush() == 0
             assert client.next_due == clock() + 5
             clock.forward(5)
@@ -1105,7 +1254,7 @@ def test_a_transport_of_ones_own_may_raise_anything(clock: Clock) -> None:
     stub = Stub(clock)
     storage = Memory()
     decided(stub, storage=storage)
-    with warned("gave no answer"):
+    with warned(NOT_TAKEN):
         assert client_of(Odd(clock), storage=storage).flush() == 0
 
 
@@ -1242,21 +1391,94 @@ def test_a_start_sends_what_is_due_then_and_nothing_else(stub: Stub) -> None:
     assert visiting(stub, storage).flush() == 1
 
 
-def test_a_start_in_a_thread_sends_what_is_due_and_again_after_failures(stub: Stub) -> None:
+@pytest.mark.parametrize("rule", ["next-visit", "when-due"])
+@pytest.mark.parametrize("trouble", [None, Answer(503), Answer(400)])
+def test_a_start_makes_one_attempt_however_long_it_lasts(
+    stub: Stub, trouble: Answer | None, rule: Any
+) -> None:
     storage = Memory()
     visiting(stub, storage).decide("button")
     stub.clock.forward(WINDOW + SPREAD)
-    stub.feedback = Answer(503)
-    client = visiting(stub, storage)
-    with warned("answered 503"):
+    stub.feedback = trouble
+    client = visiting(stub, storage, sending=rule)
+    with warned(NOT_TAKEN):
         assert client.flush() == 0
-    assert client.flush() == 0, "too early"
-    assert len(stub.reports) == 1
-    stub.clock.forward(5)
     stub.feedback = Answer(200)
     with client:
-        until(lambda: len(stub.reports) == 2 or None)
-    assert client.next_due is None
+        for _ in range(40):
+            stub.clock.forward(60 * 60)
+            client._background.wake()
+            assert client.flush() == 0
+    assert len(stub.reports) == 1
+    with visiting(stub, storage) as again:
+        until(lambda: again.next_due is None or None)
+    assert len(stub.reports) == 2
+
+
+def test_a_start_asks_a_service_that_is_silent_once(stub: Stub) -> None:
+    """Attempts that time out one after the other would tell how long somebody stayed."""
+    storage = Memory()
+    for _ in range(5):
+        visiting(stub, storage).decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    client = visiting(stub, storage)
+    stub.feedback = None
+    with warned(NOT_TAKEN):
+        client.flush()
+    stub.feedback = Answer(503)
+    client.flush()
+    assert len(stub.reports) == 1
+    client = visiting(stub, storage)
+    with warned(NOT_TAKEN):
+        client.flush()
+    client.flush()
+    assert len(stub.reports) == 6, "a refusal holds up no other"
+
+
+def test_consent_that_comes_later_lets_the_one_attempt_be_made(stub: Stub) -> None:
+    storage, given = Memory(), False
+    visiting(stub, storage).decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    client = visiting(stub, storage, consent=lambda: given)
+    assert client.flush() == 0
+    given = True
+    assert client.flush() == 1
+
+
+@pytest.mark.parametrize("made", ["next-visit", "when-due"])
+@pytest.mark.parametrize("sends", ["next-visit", "when-due"])
+def test_a_report_leaves_by_the_rule_that_it_was_made_under(
+    stub: Stub, made: Any, sends: Any
+) -> None:
+    storage = Memory()
+    other = visiting(stub, storage, sending=sends)
+    visiting(stub, storage, sending=made).decide("button")
+    stub.clock.forward(WINDOW + SPREAD)
+    assert other.flush() == (made == "when-due")
+    assert visiting(stub, storage, sending=sends).flush() == (made == "next-visit")
+
+
+@pytest.mark.parametrize("change", [{}, {"sending": "soon"}, {"sending": None, "more": [1]}])
+def test_a_report_without_a_rule_that_is_known_leaves_at_a_start(
+    stub: Stub, change: dict[str, Any]
+) -> None:
+    storage = Memory()
+    client = client_of(stub, storage=storage)
+    storage.set("whitelie.report.0", json.dumps(stored_report(stub) | change))
+    stub.clock.forward(WINDOW)
+    assert client.flush() == 0
+    assert client_of(stub, storage=storage).flush() == 1
+
+
+def test_an_immediate_client_makes_no_report_of_another_rule_leave(stub: Stub) -> None:
+    storage = Memory()
+    visiting(stub, storage).decide("button", sticky=True)
+    with warned("reveals the outcome"):
+        client = visiting(stub, storage, immediate=True)
+    client.decide("button", sticky=True).reward(1)
+    assert client.flush() == 0
+    assert visiting(stub, storage).flush() == 0
+    assert not stub.reports
 
 
 def test_a_clock_that_jumps_lets_nothing_out_in_its_own_visit(stub: Stub) -> None:

@@ -241,8 +241,8 @@ BROKEN = [("get",), ("set",), ("keys",), ("lock",), ("get", "set", "remove", "ke
 @pytest.mark.parametrize("broken", BROKEN, ids=str)
 def test_with_a_broken_disk_arms_are_shown_and_nothing_is_reported(broken: tuple[str, ...]) -> None:
     stub = Stub(Clock())
-    client = client_of(stub, storage=Broken(*broken))
     with warned("the storage fails .OSError., so that reports or rewards are not kept"):
+        client = client_of(stub, storage=Broken(*broken))
         choice = client.decide("button", sticky=True)
     assert choice.arm == "green"
     choice.reward(1)
@@ -262,6 +262,19 @@ def test_a_disk_that_has_room_again_is_used() -> None:
     client.decide("button")
     stub.clock.forward(WINDOW + SPREAD)
     assert client.flush() == 1
+
+
+def test_a_report_whose_write_fails_after_its_work_is_removed_again() -> None:
+    class Late(Memory):
+        def set(self, key: str, text: str) -> None:
+            super().set(key, text)
+            if "report" in key:
+                raise OSError(errno.EIO, "the disk is broken, and has done it")
+
+    stub, storage = Stub(Clock()), Late()
+    with warned("the storage fails"):
+        client_of(stub, storage=storage).decide("button")
+    assert storage.keys() == []
 
 
 def test_a_ledger_that_cannot_be_read_is_not_overwritten() -> None:
@@ -372,6 +385,51 @@ def test_a_folder_keeps_texts_by_key(tmp_path: Path) -> None:
     folder.remove("b/../c")
     assert folder.keys() == ["a", "ü.lock%"]
     assert Folder(tmp_path / "new").get("a") == "new"
+
+
+LONG = ["x" * 300, "ü" * 100, "x" * 299 + "y"]
+NAMES = ["offer.lock", "offer.partial", "state.lock", "sending.lock", *LONG]
+
+
+@pytest.mark.parametrize("sticky", NAMES, ids=range(len(NAMES)))
+def test_no_experiment_is_lost_in_a_folder(tmp_path: Path, sticky: str) -> None:
+    stub = Stub(Clock())
+    for _ in range(2):
+        client_of(stub, storage=Folder(tmp_path)).decide(sticky, sticky=True)
+    assert len(stub.requests) == 1
+    client_of(stub, storage=Folder(tmp_path)).forget()
+    assert [file.name for file in tmp_path.iterdir()] == ["state.lock"]
+
+
+@pytest.mark.parametrize("key", ["state.lock", "sending.lock", "a.partial", ".partial"])
+def test_a_key_is_no_lock_and_no_partial_file(tmp_path: Path, key: str) -> None:
+    folder = Folder(tmp_path)
+    folder.set(key, "text")
+    for name in ("state", "sending"):
+        with folder.lock(name):
+            assert folder.get(key) == "text"
+            assert folder.keys() == [key]
+
+
+def test_long_keys_are_told_apart(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for key in LONG:
+        folder.set(key, f"text of {key}")
+    assert [folder.get(key) for key in LONG] == [f"text of {key}" for key in LONG]
+    for key in folder.keys():  # noqa: SIM118
+        folder.remove(key)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It left data files that end like locks, and files half written."""
+    stub = Stub(Clock())
+    (tmp_path / "whitelie.sticky.offer.lock").write_text('{"arm": "x", "payload": 1}')
+    (tmp_path / "whitelie.report.1.partial").write_text('{"server": ')
+    client = client_of(stub, storage=Folder(tmp_path))
+    assert client.decide("offer.lock", sticky=True).arm == "x"
+    client.forget()
+    assert [file.name for file in tmp_path.iterdir()] == ["state.lock"]
 
 
 WRITER = """

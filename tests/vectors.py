@@ -222,13 +222,13 @@ def pruned(stored: dict[str, str], cap: dict[str, float], now: int) -> dict[str,
     }
 
 
-def fits(charges: list[Charge], cap: dict[str, float], moment: int) -> bool:
-    """Return whether charges within the span of a cap that ends now cost at most the cap."""
-    start = moment - Fraction(cap["days"]) * DAY * MILLISECONDS
-    within = [each["epsilon"] for each in charges if each["at"] > start]
-    if None in within:
+def fits(others: list[Charge], own: Charge) -> bool:
+    """Return whether a charge, with others in the span that it ends, is within its own cap."""
+    start = own["at"] - Fraction(own["cap"]["days"]) * DAY * MILLISECONDS
+    counted = [each["epsilon"] for each in others if each["at"] > start] + [own["epsilon"]]
+    if None in counted:
         return False
-    return sum(map(Fraction, within)) <= Fraction(cap["epsilon"]) * TOLERANCE
+    return sum(map(Fraction, counted)) <= Fraction(own["cap"]["epsilon"]) * TOLERANCE
 
 
 def ledger(
@@ -241,7 +241,7 @@ def ledger(
         now, cap = at(day), capped(numbers)
         after = pruned(known, cap, now)
         new = {"at": now, "epsilon": epsilon, "cap": cap}
-        kept = fits([*after.values(), new], cap, now)
+        kept = fits([*after.values()], new)
         name = f"{number:024x}"
         found.append({"id": name, "now": now, "epsilon": epsilon, "cap": cap, "kept": kept})
         if kept:
@@ -396,8 +396,8 @@ def sending(stored: dict[str, Charge | str], waits: list[str], day: float = TODA
         own = charges.get(name)
         if own is None:
             continue
-        counted = [each for key, each in charges.items() if place(key) <= place(name)]
-        if not fits(counted, own["cap"], own["at"]):
+        before = [each for key, each in charges.items() if place(key) < place(name)]
+        if not fits(before, own):
             erased.append(name)
     return {"stored": texts, "now": now, "erased": erased}
 
@@ -411,7 +411,10 @@ def sendings() -> list[Any]:
         "zz": charge(TODAY, 1, tight),
         "aa": charge(TODAY + INSTANT, 1, tight),
     }
-    old: Charge = charge(TODAY + INSTANT, 9)
+
+    def old(found: Charge | str) -> dict[str, Charge | str]:
+        return {"ledger": found}
+
     new: dict[str, Charge | str] = {"aa": charge(TODAY, 1), "bb": charge(TODAY + INSTANT, 1)}
     return [
         sending(tabs, [*tabs]),
@@ -426,6 +429,8 @@ def sendings() -> list[Any]:
         sending(pair | {"bb": charge(TODAY, 2, (3, 1))}, ["aa", "bb"]),
         sending(pair | {"bb": charge(TODAY, 2, (3, 2))}, ["aa", "bb"]),
         sending(pair | {"bb": charge(TODAY, 2, (4, 2))}, ["aa", "bb"]),
+        # It counts itself, also in a span of no days.
+        sending({"aa": charge(TODAY, 1, (1, 0)), "bb": charge(TODAY, 2, (1, 0))}, ["aa", "bb"]),
         # Nothing is pruned, however old it is.
         sending(race, [*race], TODAY + 39),
         sending(race, [*race], TODAY + 41),
@@ -440,11 +445,11 @@ def sendings() -> list[Any]:
         sending(back, ["aa", "zz"], TODAY + 1),
         sending(back, ["aa", "zz"], TODAY - 1),
         # What earlier versions spent comes before all, whenever it was found.
-        sending({"ledger": old} | new, ["aa", "bb"], TODAY + 1),
-        sending({"ledger": old} | new, ["bb"], TODAY + 1),
-        sending({"ledger": charge(TODAY + 3, 10)} | new, ["aa", "bb"], TODAY + 4),
-        sending({"ledger": charge(TODAY - 2, 10)} | new, ["aa", "bb"], TODAY + 1),
-        sending({"ledger": "null"} | new, ["aa", "bb"], TODAY + 9),
+        sending(old(charge(TODAY + INSTANT, 9)) | new, ["aa", "bb"], TODAY + 1),
+        sending(old(charge(TODAY + INSTANT, 9)) | new, ["bb"], TODAY + 1),
+        sending(old(charge(TODAY + 3, 10)) | new, ["aa", "bb"], TODAY + 4),
+        sending(old(charge(TODAY - 2, 10)) | new, ["aa", "bb"], TODAY + 1),
+        sending(old("null") | new, ["aa", "bb"], TODAY + 9),
         # More than any cap: before it, after it, and itself.
         sending({"aa": charge(TODAY, None), "bb": charge(TODAY, 1)}, ["bb"]),
         sending({"aa": charge(TODAY, 1), "bb": charge(TODAY, None)}, ["aa"]),
@@ -460,8 +465,13 @@ TOKENS = [(0, False), (4096, True), (4097, False)]
 
 def answer(is_understood: bool, **changes: Any) -> Any:
     """An answer to the question for a decision; a change of ... leaves a field out."""
-    mechanism = {"p00": 0.75, "p11": 0.75, "window": 60, "spread": 60}
-    decision = {"arm": "green", "payload": None, "token": "token", "expires_in": 90_000}
+    mechanism: dict[str, Any] = {"p00": 0.75, "p11": 0.75, "window": 60, "spread": 60}
+    decision: dict[str, Any] = {
+        "arm": "green",
+        "payload": None,
+        "token": "token",
+        "expires_in": 90_000,
+    }
     for name, value in changes.items():
         (mechanism if name in mechanism else decision)[name] = value
     known = {name: each for name, each in mechanism.items() if each is not ...}

@@ -1,12 +1,14 @@
 """The client: asks which arm to show, flips the outcome on the device, reports later."""
 
 import json
+import numbers
 import re
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, Self
 from urllib.parse import quote
 
 from whitelie.channel.coin import RandomBits
@@ -14,7 +16,8 @@ from whitelie.client.background import Background
 from whitelie.client.decision import Decision
 from whitelie.client.ledger import CHARGE, EARLIER, TOLERANCE, Cap, Ledger
 from whitelie.client.outbox import JSON, Outbox
-from whitelie.client.report import PREFIX, Report, new_id
+from whitelie.client.parse import parse
+from whitelie.client.report import NEXT_VISIT, PREFIX, WHEN_DUE, Report, Sending, new_id
 from whitelie.client.storage import STATE, Memory, Shelf, Storage, StorageFailed
 from whitelie.client.transport import HTTP, Answer, Transport
 from whitelie.client.trouble import Trouble
@@ -22,8 +25,6 @@ from whitelie.errors import InvalidInput, real_number
 
 OURS = "whitelie."
 STICKY = "whitelie.sticky."
-NEXT_VISIT: Final = "next-visit"
-WHEN_DUE: Final = "when-due"
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ class Client:
     is True, or a function that returns True; without it nothing is stored or sent.
 
     Reports leave by `flush`, or by themselves between `start` and `stop`, or in a `with` block.
-    Under `sending="next-visit"` these are the reports that were due when the client was
-    constructed: how long somebody stays has no part in it. Under `sending="when-due"` a report
+    Construct one client in each run of a program, and call one of these right after: a report
+    made under `sending="next-visit"` leaves only at such a start, the first after it is due, and
+    is tried once: how long somebody stays has no part in it. One made under `sending="when-due"`
     leaves whenever it falls due, which is for programs that run whether anybody is there or not.
     With `immediate` a report leaves when its outcome is known: its time then reveals the outcome.
 
@@ -65,7 +67,7 @@ class Client:
     max_epsilon: float = 1.0
     min_spread: float = 30.0
     cap: Cap = field(default_factory=Cap)
-    sending: Literal["next-visit", "when-due"] = NEXT_VISIT
+    sending: Sending = NEXT_VISIT
     storage: Storage | None = field(default=None, repr=False)
     timeout: float = 1.0
     consent: bool | Callable[[], bool] = True
@@ -97,14 +99,13 @@ class Client:
             "_background": Background(outbox, self._now),
         }.items():
             object.__setattr__(self, name, part)
-        if self.sending == NEXT_VISIT and not self.immediate:
-            outbox.send_only_what_is_due_now()
-            if self.storage is None:
-                trouble.warn(
-                    "memory",
-                    "reports leave at the next start, and memory ends with this client: give a "
-                    'storage, or say sending="when-due" where the program runs anyway',
-                )
+        outbox.start()
+        if self._rule == NEXT_VISIT and self.storage is None:
+            trouble.warn(
+                "memory",
+                "reports leave at the next start, and memory ends with this client: give a "
+                'storage, or say sending="when-due" where the program runs anyway',
+            )
         if self.immediate:
             trouble.warn(
                 "immediate",
@@ -160,14 +161,14 @@ class Client:
             self._reward(key)
 
     def flush(self) -> int:
-        """Send the reports that may leave, by the rule `sending`; return how many are settled."""
+        """Send the reports that may leave, each by its own rule; return how many are settled."""
         return self._outbox.flush()
 
     @property
     def next_due(self) -> float | None:
         """When the next report falls due, as the clock's seconds; None if none waits.
 
-        Under `sending="next-visit"` a client that is constructed from then on sends it.
+        One under `sending="next-visit"` leaves when a client is constructed from then on.
         """
         due = self._outbox.next_due()
         return None if due is None else due / 1000
@@ -178,6 +179,7 @@ class Client:
         The cap then begins anew. What has left cannot be called back.
         """
         self._latest.clear()
+        self._outbox.forget()
         failures = []
         try:
             with self._shelf.lock(STATE):
@@ -196,7 +198,7 @@ class Client:
             )
 
     def start(self) -> None:
-        """Send reports by themselves in a thread, and again after failures, as `flush` does."""
+        """Send reports by themselves in a thread, as `flush` does."""
         self._background.start()
 
     def stop(self) -> None:
@@ -227,6 +229,10 @@ class Client:
         if not isinstance(self.immediate, bool):
             raise InvalidInput("immediate", self.immediate, "give True or False")
 
+    @property
+    def _rule(self) -> Sending:
+        return WHEN_DUE if self.immediate else self.sending
+
     def _now(self) -> int:
         return round(self.clock() * 1000)
 
@@ -248,9 +254,9 @@ class Client:
         return decision
 
     def _warn_refused(self, answer: Answer) -> None:
-        said = "something that is no decision"
-        if answer.status != 200:
-            said = f"{answer.status} {_code(answer.body)}".rstrip()
+        # A status is a number: a service does not choose what a program says.
+        is_status = 300 <= answer.status < 600
+        said = str(answer.status) if is_status else "something that is no decision"
         self._trouble.warn(
             f"refused {said}",
             f"{self._transport.address} answered {said}, so the fallback is shown; "
@@ -261,15 +267,20 @@ class Client:
         """Store the report on a decision, unless it is discarded, and return the choice."""
         consent = self._has_consent()
         within = consent and self._is_within_limits(decision)
+        now = self._now()
         key = None
         try:
             with self._shelf.lock(STATE):
                 if sticky and (first := self._sticky(experiment)) is not None:
                     return first  # another process was quicker; this decision is never shown
-                key = self._stored(experiment, decision) if within else None
+                key = self._stored(experiment, decision, now) if within else None
                 if sticky and consent:
-                    report = None if key is None else key.removeprefix(PREFIX)
-                    kept = {"arm": decision.arm, "payload": decision.payload, "report": report}
+                    kept = {
+                        "server": self._transport.address,
+                        "arm": decision.arm,
+                        "payload": decision.payload,
+                        "report": None if key is None else key.removeprefix(PREFIX),
+                    }
                     self._shelf.set(STICKY + experiment, json.dumps(kept))
         except StorageFailed as failed:
             self._trouble.warn_storage(failed)
@@ -277,18 +288,23 @@ class Client:
         self._background.wake()
         return self._choice(decision.arm, decision.payload, key)
 
-    def _stored(self, experiment: str, decision: Decision) -> str | None:
+    def _stored(self, experiment: str, decision: Decision, now: int) -> str | None:
         """Charge and store a report, in this order; return its key, or None beyond the cap."""
-        now = self._now()
         number = new_id(self.random_bits_for_tests_only)
         if not self._charge(CHARGE + number, decision.mechanism.epsilon, now):
             return None
-        self._shelf.set(PREFIX + number, self._report(experiment, decision, now).to_text())
+        try:
+            self._shelf.set(PREFIX + number, self._report(experiment, decision, now).to_text())
+        except StorageFailed:
+            with suppress(StorageFailed):  # the report goes first: its charge must outlive it
+                self._shelf.remove(PREFIX + number)
+                self._shelf.remove(CHARGE + number)
+            raise
         return PREFIX + number
 
     def _report(self, experiment: str, decision: Decision, now: int) -> Report:
-        randbits = self.random_bits_for_tests_only
-        report = Report.draw(self._transport.address, experiment, decision, now, randbits)
+        randbits, server = self.random_bits_for_tests_only, self._transport.address
+        report = Report.draw(server, experiment, decision, self._rule, now, randbits)
         return report.at_once(report.until) if self.immediate else report
 
     def _has_consent(self) -> bool:
@@ -321,7 +337,8 @@ class Client:
 
     def _charge(self, key: str, epsilon: float, now: int) -> bool:
         before = self._shelf.items_of(CHARGE, EARLIER)
-        ledger = Ledger.from_items(before, self.cap, now)
+        waiting = {CHARGE + name.removeprefix(PREFIX) for name in self._shelf.keys_of(PREFIX)}
+        ledger = Ledger.pruned(before, self.cap, now, waiting)
         charged = ledger.charged(key, epsilon, self.cap, now)
         after = (charged or ledger).to_items()
         for name in after:
@@ -342,13 +359,16 @@ class Client:
     def _sticky(self, experiment: str) -> Choice | None:
         text = self._shelf.get(STICKY + experiment)
         try:
-            kept = json.loads(text or "null")
-            arm, payload, report = str(kept["arm"]), kept["payload"], kept["report"]
-        except (ValueError, TypeError, KeyError, RecursionError):
+            kept = parse(text or "null")
+            arm, report = kept["arm"], kept.get("report")
+        except (ValueError, TypeError, KeyError):
+            return None
+        address = self._transport.address
+        if not isinstance(arm, str) or not arm or kept.get("server", address) != address:
             return None
         key = None if report is None else f"{PREFIX}{report}"
         self._latest[experiment] = key
-        return self._choice(arm, payload, key)
+        return self._choice(arm, kept.get("payload"), key)
 
     def _choice(self, arm: str, payload: Any, key: str | None) -> Choice:
         return Choice(arm, payload, None if key is None else lambda: self._reward(key))
@@ -356,15 +376,15 @@ class Client:
     def _reward(self, key: str) -> None:
         if not self._has_consent():
             return
+        now = self._now()
         try:
             with self._shelf.lock(STATE):
                 report = self._outbox.read(key)
                 if report is None:
                     return
-                now = self._now()
                 # Times stay as they are, also on a clock that was set back: they tell nothing then.
                 rewarded = replace(report, bit=report.on_clock(now).rewarded(now).bit)
-                if self.immediate:
+                if self.immediate and report.sending == WHEN_DUE:
                     rewarded = rewarded.at_once(now)
                 self._shelf.set(key, rewarded.to_text())
         except StorageFailed as failed:
@@ -375,20 +395,11 @@ class Client:
 
 def _is_one(value: int) -> bool:
     """Return whether an outcome is 1; what is neither 0 nor 1 is refused, and not repeated."""
-    if not isinstance(value, int) or value not in (0, 1):
+    if not isinstance(value, numbers.Integral) or value not in (0, 1):
         raise InvalidInput("reward", "(not shown)", "a reward is 0 or 1")
-    return value == 1
+    return bool(value == 1)
 
 
 def _check_text(field: str, value: Any) -> None:
     if not isinstance(value, str) or not value.isprintable() or not value:
         raise InvalidInput(field, value, "give a text that is not empty")
-
-
-def _code(body: bytes) -> str:
-    """Return the code of an error that the service sent."""
-    try:
-        code = json.loads(body)["error"]["code"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ""
-    return code[:40] if isinstance(code, str) else ""

@@ -6,9 +6,13 @@ from functools import cached_property
 from typing import Any, Self
 
 from whitelie.channel import coin
+from whitelie.client.parse import finite, parse
 
-LONGEST = 10**9
+LONGEST = 400 * 24 * 60 * 60
 """The longest time that is believed, in seconds."""
+
+LONGEST_ARM, LONGEST_TOKEN, LONGEST_PAYLOAD = 1_000, 4_096, 65_536
+"""Characters: a device does not keep whatever a service sends."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,12 @@ class Decision:
     def from_answer(cls, body: bytes) -> Self | None:
         """Return the one decision of an answer, or None if it is not understood."""
         try:
-            (found,) = json.loads(body)["decisions"]
+            (found,) = parse(body)["decisions"]
             proposed = found["mechanism"]
             return cls(
-                _text(found["arm"]),
-                found.get("payload"),
-                _text(found["token"]),
+                _text(found["arm"], LONGEST_ARM),
+                _payload(found.get("payload")),
+                _text(found["token"], LONGEST_TOKEN),
                 Mechanism.of(
                     _probability(proposed["p00"]),
                     _probability(proposed["p11"]),
@@ -67,23 +71,29 @@ class Decision:
                 ),
                 _seconds(found["expires_in"]),
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
+def _text(value: Any, longest: int) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= longest:
+        raise ValueError
+    return value
+
+
+def _payload(value: Any) -> Any:
+    if len(json.dumps(value, ensure_ascii=False, separators=(",", ":"))) > LONGEST_PAYLOAD:
         raise ValueError
     return value
 
 
 def _probability(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+    if not 0 <= finite(value) <= 1:
         raise ValueError
     return float(value)
 
 
 def _seconds(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LONGEST:
+    if not 0 <= finite(value) <= LONGEST or value != int(value):
         raise ValueError
-    return value
+    return int(value)

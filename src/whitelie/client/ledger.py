@@ -2,10 +2,11 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from whitelie.client.parse import finite, parse
 from whitelie.errors import real_number
 
 CHARGE = "whitelie.charge."
@@ -29,7 +30,10 @@ TOLERANCE = 1 + 1e-9
 
 @dataclass(frozen=True)
 class Cap:
-    """The most epsilon that all reports of a device may cost together within any `days`."""
+    """The most epsilon that all reports of a device may cost together in the `days` before one.
+
+    It binds the client that has it, and does not stop other clients with larger caps.
+    """
 
     epsilon: float = 10.0
     days: float = 1.0
@@ -62,15 +66,15 @@ class Charge:
     def from_text(cls, text: str, cap: Cap, now: float) -> Self:
         """Return the charge of a text; what is not understood is more than any cap, of now."""
         try:
-            found = json.loads(text)
+            found = parse(text)
             epsilon, limit = found["epsilon"], found["cap"]
             charge = cls(
-                _number(found["at"]),
-                math.inf if epsilon is None else float(_number(epsilon)),
-                float(_number(limit["epsilon"])),
-                float(_number(limit["days"])),
+                _amount(found["at"]),
+                math.inf if epsilon is None else float(_amount(epsilon)),
+                float(_amount(limit["epsilon"])),
+                float(_amount(limit["days"])),
             )
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        except (ValueError, TypeError, KeyError):
             return cls.of(math.inf, cap, now)
         return replace(charge, at=min(charge.at, now))  # after now: the clock was set back
 
@@ -94,19 +98,33 @@ class Ledger:
     charges: Mapping[str, Charge]
 
     @classmethod
-    def from_items(cls, items: Mapping[str, str], cap: Cap, now: float) -> Self:
-        """Return the ledger of stored texts, as a client with this cap reads it now."""
-        charges = {
-            key: Charge.from_text(text, cap, now)
-            for key, text in items.items()
-            if key.startswith(CHARGE)
-        }
+    def read(cls, items: Mapping[str, str], cap: Cap, now: float) -> Self:
+        """Return all charges among stored texts, as a client with this cap reads them now."""
+        return cls(
+            {
+                key: Charge.from_text(text, cap, now)
+                for key, text in items.items()
+                if key.startswith(CHARGE)
+            }
+        )
+
+    @classmethod
+    def pruned(
+        cls, items: Mapping[str, str], cap: Cap, now: float, waiting: Collection[str] = ()
+    ) -> Self:
+        """Return what to charge on: with what an earlier version spent, without what is old.
+
+        The charges of reports that wait are kept however old: they may have to give way.
+        """
+        charges = {**cls.read(items, cap, now).charges}
         if EARLIER in items:
             before = charges[FROM_EARLIER].epsilon if FROM_EARLIER in charges else 0.0
             charges[FROM_EARLIER] = Charge.of(before + _spent(items[EARLIER]), cap, now)
         days = max(KEPT_FOR, cap.days, *(charge.days for charge in charges.values()))
         oldest = now - days * DAY
-        return cls({key: charge for key, charge in charges.items() if charge.at > oldest})
+        return cls(
+            {key: charge for key, charge in charges.items() if charge.at > oldest or key in waiting}
+        )
 
     def charged(self, key: str, epsilon: float, cap: Cap, now: float) -> Self | None:
         """Return the ledger with one more charge, or None if that would exceed the cap.
@@ -129,9 +147,9 @@ class Ledger:
         own = self.charges.get(key)
         if own is None:
             return True
-        place = (own.at, key)
+        place = _place(key, own)
         return own.is_within_cap(
-            charge for other, charge in self.charges.items() if (charge.at, other) < place
+            charge for other, charge in self.charges.items() if _place(other, charge) < place
         )
 
     def to_items(self) -> dict[str, str]:
@@ -139,20 +157,24 @@ class Ledger:
         return {key: charge.to_text() for key, charge in self.charges.items()}
 
 
+def _place(key: str, charge: Charge) -> tuple[bool, float, str]:
+    """Return what to sort charges by; what an earlier version spent was spent before all."""
+    return key != FROM_EARLIER, charge.at, key
+
+
 def _spent(text: str) -> float:
     """Return what the item of an earlier version says; what is not understood is infinite."""
     try:
-        found = json.loads(text)
-        _number(found["start"])
-        return _number(found["spent"])
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        found = parse(text)
+        _amount(found["start"])
+        return _amount(found["spent"])
+    except (ValueError, TypeError, KeyError):
         return math.inf
 
 
-def _number(value: Any) -> float:
+def _amount(value: Any) -> float:
     """Return a finite number that is not negative."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError
-    if not (math.isfinite(value) and value >= 0):
+    amount = finite(value)
+    if amount < 0:
         raise ValueError
-    return value
+    return amount

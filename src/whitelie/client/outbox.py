@@ -1,11 +1,11 @@
-"""Sending: what is due, once, with patience for a service that is away."""
+"""Sending: what may leave, one report at a time, with patience for a service that is away."""
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from whitelie.client.ledger import CHARGE, DAY, Cap, Ledger
-from whitelie.client.report import PREFIX, Report
+from whitelie.client.report import PREFIX, WHEN_DUE, Report
 from whitelie.client.storage import SENDING, STATE, Shelf, StorageFailed
 from whitelie.client.transport import Answer, Transport
 from whitelie.client.trouble import Trouble
@@ -26,9 +26,9 @@ class Pause:
     """How long to wait after the latest failure, and until when."""
 
     wait: int
-    until: int
+    until: float
 
-    def holds(self, now: int) -> bool:
+    def holds(self, now: float) -> bool:
         """Whether it is too early; a clock that was set back does not make it longer."""
         return 0 < self.until - now <= self.wait
 
@@ -40,7 +40,7 @@ class Pauses:
     _known: dict[str, Pause] = field(default_factory=dict)
     _failures: dict[str, int] = field(default_factory=dict)
 
-    def fail(self, name: str, now: int, retry_after: int) -> None:
+    def fail(self, name: str, now: float, retry_after: int) -> None:
         """Wait twice as long as the last time, or as long as the service asks for."""
         failures = self._failures.get(name, 0)
         self._failures[name] = failures + 1
@@ -52,7 +52,7 @@ class Pauses:
         self._known.pop(name, None)
         self._failures.pop(name, None)
 
-    def until(self, name: str, now: int) -> int:
+    def until(self, name: str, now: float) -> float:
         """Return when the next attempt may come; now if nothing holds it."""
         pause = self._known.get(name)
         return pause.until if pause is not None and pause.holds(now) else now
@@ -62,7 +62,8 @@ class Pauses:
 class Outbox:
     """The reports of one service that wait on a shelf; `now` is the clock in milliseconds.
 
-    `only` are the keys of what this client may send, or None for everything.
+    A report leaves by its own rule. Those under "next-visit" that were due at the start get one
+    attempt each, and are `untried` until then; those under "when-due" are tried until settled.
     """
 
     shelf: Shelf
@@ -71,8 +72,19 @@ class Outbox:
     now: Callable[[], int]
     timeout: float
     has_consent: Callable[[], bool]
-    only: frozenset[str] | None = None
     pauses: Pauses = field(default_factory=Pauses)
+    untried: set[str] = field(default_factory=set)
+    due_at_start: frozenset[str] = frozenset()
+
+    def start(self) -> None:
+        """Take note of what is due now."""
+        now = self.now()
+        self.untried = {
+            key
+            for key, report in self.waiting()
+            if report.sending != WHEN_DUE and report.on_clock(now).earliest <= now
+        }
+        self.due_at_start = frozenset(self.untried)
 
     def waiting(self) -> Iterator[tuple[str, Report]]:
         """Yield all reports by their keys; what cannot be read now is left out."""
@@ -87,40 +99,38 @@ class Outbox:
         report = Report.from_text(text) if text is not None else None
         return report if report is not None and report.server == self.transport.address else None
 
-    def next_due(self) -> int | None:
+    def next_due(self) -> float | None:
         """Return when the next report may be sent, by this client or one that starts then."""
-        return min(self._times(), default=None)
-
-    def next_attempt(self) -> int | None:
-        """Return when the next report may be sent by this client."""
-        return min(self._times(self.only), default=None)
-
-    def send_only_what_is_due_now(self) -> None:
-        """Leave all other reports to clients that start later."""
         now = self.now()
-        waiting = self.waiting()
-        due = [key for key, report in waiting if report.on_clock(now).earliest <= now]
-        self.only = frozenset(due)
+        return min((self._time(*each, now) for each in self.waiting()), default=None)
+
+    def next_attempt(self) -> float | None:
+        """Return when the next report may be sent by this client."""
+        now = self.now()
+        times = (
+            self._time(key, report, now)
+            for key, report in self.waiting()
+            if report.sending == WHEN_DUE or key in self.untried
+        )
+        return min(times, default=None)
 
     def flush(self) -> int:
         """Send what may be sent, one at a time, and return how many reports were settled."""
         settled = 0
         try:
             with self.shelf.lock(SENDING):
-                keys = self._due()
-                if keys and not self.has_consent():
-                    keys = []
-                for key in keys:
-                    now = self.now()
-                    if self.pauses.until(ALL, now) > now:
-                        break
-                    report = self._sealed(key)
-                    if report is not None and self._send(key, report):
-                        settled += 1
+                for key, is_when_due in self._due():
+                    if self._may_try(key, is_when_due):
+                        settled += self._attempt(key)
         except StorageFailed as failed:
             self.pauses.fail(ALL, self.now(), 0)
+            self.untried.clear()
             self.trouble.warn_storage(failed)
         return settled
+
+    def forget(self) -> None:
+        """Forget the failures; what is stored is erased by others."""
+        self.pauses = Pauses()
 
     def _keys(self) -> list[str]:
         try:
@@ -137,42 +147,39 @@ class Outbox:
             self.trouble.warn_storage(failed)
             return None
 
-    def _times(self, only: frozenset[str] | None = None) -> list[int]:
-        now = self.now()
-        held = self.pauses.until(ALL, now)
-        return [
-            max(report.on_clock(now).earliest, held, self.pauses.until(key, now))
-            for key, report in self.waiting()
-            if only is None or key in only
-        ]
+    def _time(self, key: str, report: Report, now: float) -> float:
+        earliest = max(report.on_clock(now).earliest, now)
+        if report.sending != WHEN_DUE:
+            return earliest
+        return max(earliest, self.pauses.until(ALL, now), self.pauses.until(key, now))
 
-    def _due(self) -> list[str]:
-        """Return the keys of what may be sent now, in the order in which it fell due."""
+    def _due(self) -> list[tuple[str, bool]]:
+        """Return what is due, in this order: the keys, and whether "when-due" is the rule."""
         now = self.now()
         with self.shelf.lock(STATE):
             self._tidy(now)
+            self._erase_over_caps(now)
             due = []
             for key, report in self.waiting():
-                if self.only is not None and key not in self.only:
-                    self._warn_if_long_due(report, now)
-                elif report.earliest <= now and self.pauses.until(key, now) <= now:
-                    due.append((report.due, key))
-            return self._within_their_caps([key for _, key in sorted(due)], now)
+                is_when_due = report.sending == WHEN_DUE
+                if not is_when_due and key not in self.untried:
+                    if key not in self.due_at_start:
+                        self._warn_if_long_due(report, now)
+                elif self._time(key, report, now) <= now:
+                    due.append((report.due, key, is_when_due))
+        return [(key, is_when_due) for _, key, is_when_due in sorted(due)]
 
-    def _within_their_caps(self, keys: list[str], now: int) -> list[str]:
-        """Remove what was charged unseen by another and exceeds its cap; return the others."""
-        if not keys:
-            return keys
-        ledger = Ledger.from_items(self.shelf.items_of(CHARGE), Cap(), now)
-        allowed = []
-        for key in keys:
+    def _erase_over_caps(self, now: int) -> None:
+        """Remove what was charged unseen by another and exceeds its cap, due or not.
+
+        So it is decided once who gives way, before anything is sent.
+        """
+        ledger = Ledger.read(self.shelf.items_of(CHARGE), Cap(), now)
+        for key in self.shelf.keys_of(PREFIX):
             charge = CHARGE + key.removeprefix(PREFIX)
-            if ledger.allows(charge):
-                allowed.append(key)
-            else:
+            if not ledger.allows(charge):
                 self._remove(key)
                 self.shelf.remove(charge)
-        return allowed
 
     def _warn_if_long_due(self, report: Report, now: int) -> None:
         if now - report.earliest > DAY:
@@ -193,6 +200,18 @@ class Outbox:
                 self._remove(key)
             elif report != report.on_clock(now):
                 self.shelf.set(key, report.on_clock(now).to_text())
+
+    def _may_try(self, key: str, is_when_due: bool) -> bool:
+        """Return whether no attempt before this one, in this flush, holds a report up."""
+        now = self.now()
+        free = self.pauses.until(ALL, now) <= now if is_when_due else key in self.untried
+        return free and self.has_consent()
+
+    def _attempt(self, key: str) -> bool:
+        """Send a report; whether it is settled."""
+        report = self._sealed(key)
+        self.untried.discard(key)
+        return report is not None and self._send(key, report)
 
     def _sealed(self, key: str) -> Report | None:
         """Return a report whose bit nothing can change any more, or None if it is gone.
@@ -223,13 +242,13 @@ class Outbox:
                     "experiment deleted, or the service's secret changed?",
                 )
             return self._settle(key)
-        # A service that is away or busy is left alone; a report that it refuses holds up no other.
-        away = answer == NOTHING or answer.status == BUSY or answer.status >= 500
-        self.pauses.fail(ALL if away else key, self.now(), answer.retry_after)
-        said = "gave no answer" if answer == NOTHING else f"answered {answer.status}"
-        self.trouble.warn(
-            "sending", f"the service {said} to a report, which is kept and sent again later"
-        )
+        if answer == NOTHING:  # how many time out one after the other would tell who stayed
+            self.untried.clear()
+        if report.sending == WHEN_DUE:
+            # A service that is away is left alone; a report that it refuses holds up no other.
+            away = answer == NOTHING or answer.status == BUSY or answer.status >= 500
+            self.pauses.fail(ALL if away else key, self.now(), answer.retry_after)
+        self.trouble.warn("sending", "the service did not take a report, which is kept for later")
         return False
 
     def _settle(self, key: str) -> bool:

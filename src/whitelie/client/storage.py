@@ -1,6 +1,8 @@
 """Where reports wait, and the ledger is kept: in memory, or in a folder that survives crashes."""
 
+import hashlib
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -13,7 +15,9 @@ STATE, SENDING = "state", "sending"
 """The two locks: held while something is changed, and while reports are sent."""
 
 _PARTIAL = ".partial"
-_LOCK = ".lock"
+_LOCKS = tuple(f"{name}.lock" for name in (STATE, SENDING))
+_LONGEST = 200
+"""Characters of a file's name; most systems allow 255, and a partial file has a longer name."""
 
 
 class Storage(Protocol):
@@ -111,18 +115,18 @@ class Folder:
             self._flush()
 
     def keys(self) -> list[str]:
-        """Return the keys of all texts."""
+        """Return the keys of all texts; for one that is too long, another that names its file."""
         if not self._path.exists():
             return []
         names = [file.name for file in self._path.iterdir()]
-        return sorted(unquote(name) for name in names if not name.endswith((_PARTIAL, _LOCK)))
+        return sorted(unquote(name) for name in names if not _is_reserved(name))
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
         """Keep other threads and processes out; a lock ends with the process that holds it."""
         fcntl = import_module("fcntl")  # at first use: Windows can import the rest
         self._make()
-        descriptor = os.open(self._path / (name + _LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self._path / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if name == STATE:
@@ -132,7 +136,7 @@ class Folder:
             os.close(descriptor)
 
     def _file(self, key: str) -> Path:
-        return self._path / quote(key, safe="")
+        return self._path / _file_name(key)
 
     def _make(self) -> None:
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -151,6 +155,21 @@ class Folder:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _file_name(key: str) -> str:
+    name = quote(key, safe="")
+    if len(name) > _LONGEST:
+        # Nothing in it is quoted, so that the name is a key of the same file.
+        start = re.match(r"[\w.]{0,40}", key, re.ASCII)
+        digest = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+        return f"{start[0] if start else ''}~{digest}"
+    return name.replace(".", "%2E") if _is_reserved(name) else name
+
+
+def _is_reserved(name: str) -> bool:
+    """Return whether a file is a lock, or is half written."""
+    return name in _LOCKS or name.endswith(_PARTIAL)
 
 
 class StorageFailed(Exception):

@@ -2,11 +2,12 @@
 
 import asyncio
 import http.client
+import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import CancelledError
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 from urllib.parse import unquote, urlsplit
@@ -77,27 +78,28 @@ class HTTP:
         would take longer than the timeout of a socket.
         """
         found: list[Answer] = []
+        late = threading.Event()
+        connections: list[http.client.HTTPConnection] = []
 
         def ask() -> None:
-            with suppress(OSError, ValueError, http.client.HTTPException):
-                found.append(self._ask(path, body, headers, timeout))
+            with suppress(OSError, ValueError, http.client.HTTPException), ExitStack() as ending:
+                connection = ending.enter_context(closing(self._connection(timeout)))
+                connections.append(connection)
+                connection.connect()
+                if not late.is_set():
+                    connection.request("POST", self._prefix + path, body, dict(headers))
+                    found.append(_answer(connection.getresponse()))
 
         asking = threading.Thread(target=ask, daemon=True, name="whitelie-request")
         asking.start()
         asking.join(timeout)
         if not found:
+            late.set()
+            # A server that never ends its answer would keep the thread for ever.
+            with suppress(OSError, AttributeError, IndexError):  # there may be no socket yet
+                connections[0].sock.shutdown(socket.SHUT_RDWR)
             raise NoAnswer
         return found[0]
-
-    def _ask(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
-        connection = self._connection(timeout)
-        try:
-            connection.request("POST", self._prefix + path, body, dict(headers))
-            answer = connection.getresponse()
-            content = answer.read(LARGEST_ANSWER)
-            return Answer(answer.status, content, _seconds(answer.getheader("Retry-After")))
-        finally:
-            connection.close()
 
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
         if self._is_secure:
@@ -238,6 +240,11 @@ def _scope(method: str, path: str, headers: Mapping[str, str]) -> Message:
         "client": ("127.0.0.1", 0),
         "server": ("in-process.example", 80),
     }
+
+
+def _answer(response: http.client.HTTPResponse) -> Answer:
+    content = response.read(LARGEST_ANSWER)
+    return Answer(response.status, content, _seconds(response.getheader("Retry-After")))
 
 
 def _seconds(text: str | None) -> int:
