@@ -146,14 +146,18 @@ class Engine:
         return outcomes
 
     def _check_expiry(self, reports: Iterable[Report | None], minute: int) -> None:
-        """Refuse what has expired by one of two clocks, while it is not known which is right.
+        """Refuse for now what may or may not have expired, while the clock is not trusted.
 
-        Whoever reports keeps it and tries again. What is not expired by the clock that is behind
-        might count twice: another server may have forgotten that it was answered.
+        Whoever reports keeps it and tries again. By the steady clock it must not be lost, if the
+        wall clock says that there is time left. If the wall clock alone says that it has expired, it
+        counts; but where there are other servers, which may have forgotten that it was answered.
         """
         wall = int(self.clock.wall() // 60)
         for report in reports:
-            if report and (minute > report.decision.expiry) != (wall > report.decision.expiry):
+            if report is None:
+                continue
+            expiry = report.decision.expiry
+            if minute > expiry >= wall or (self.store.is_shared and wall > expiry >= minute):
                 self.clock.check()
 
     def _judge(self, going: Round) -> None:
