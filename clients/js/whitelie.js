@@ -200,7 +200,9 @@ function isDecision({ arm, payload = null, token, mechanism: { p00, p11, window,
 function isReport({ server, experiment, arm, token, bits, bit, ...report }) {
   return (
     [server, experiment, arm, token].every((text) => typeof text === "string") &&
-    [0, 1].every((place) => [0, 1].includes(bits?.[place])) &&
+    Array.isArray(bits) &&
+    bits.length === 2 &&
+    bits.every((each) => [0, 1].includes(each)) &&
     bits.includes(bit) &&
     TIMES.every((time) => Number.isFinite(report[time]))
   );
@@ -397,7 +399,7 @@ export function Whitelie({
     return id;
   }
 
-  // The report first: it must not be without its charge.
+  // The report first: it must not lack its charge.
   function erase(name) {
     store.removeItem(name);
     store.removeItem(name.replace(REPORT, CHARGE));
