@@ -3,7 +3,7 @@
 const ONE = 1n << 64n;
 const DAY = 86_400_000;
 const TOLERANCE = 1 + 1e-9;
-const LINGER = 300; // milliseconds: tabs see changes of storage late
+const LINGER = 300; // ms: tabs see changes of storage late
 const CHARGE = "whitelie.charge.";
 const REPORT = "whitelie.report.";
 const STORAGE_FAILS = "storage fails: free or unblock it, or give a store";
@@ -80,7 +80,7 @@ function fits(others, { at, epsilon, cap }) {
   return spent <= cap.epsilon * TOLERANCE;
 }
 
-// What is not understood is more than any cap, which is null in JSON.
+// What is not understood is more than any cap: null in JSON.
 function readCharges(store, cap, at) {
   const charges = new Map();
   for (const name of names(store, CHARGE)) {
