@@ -3,7 +3,7 @@
 const ONE = 1n << 64n;
 const DAY = 86_400_000;
 const TOLERANCE = 1 + 1e-9;
-const LINGER = 300; // milliseconds: tabs see changes of storage late
+const LINGER = 300; // ms: tabs see changes of storage late
 const CHARGE = "whitelie.charge.";
 const REPORT = "whitelie.report.";
 const STORAGE_FAILS = "storage fails: free or unblock it, or give a store";
@@ -80,7 +80,7 @@ function fits(others, { at, epsilon, cap }) {
   return spent <= cap.epsilon * TOLERANCE;
 }
 
-// What is not understood is more than any cap, which is null in JSON.
+// What is not understood is more than any cap: null in JSON.
 function readCharges(store, cap, at) {
   const charges = new Map();
   for (const name of names(store, CHARGE)) {
@@ -200,7 +200,9 @@ function isDecision({ arm, payload = null, token, mechanism: { p00, p11, window,
 function isReport({ server, experiment, arm, token, bits, bit, ...report }) {
   return (
     [server, experiment, arm, token].every((text) => typeof text === "string") &&
-    [0, 1].every((place) => [0, 1].includes(bits?.[place])) &&
+    Array.isArray(bits) &&
+    bits.length === 2 &&
+    bits.every((each) => [0, 1].includes(each)) &&
     bits.includes(bit) &&
     TIMES.every((time) => Number.isFinite(report[time]))
   );
@@ -397,7 +399,7 @@ export function Whitelie({
     return id;
   }
 
-  // The report first: it must not be without its charge.
+  // The report first: it must not lack its charge.
   function erase(name) {
     store.removeItem(name);
     store.removeItem(name.replace(REPORT, CHARGE));

@@ -165,7 +165,7 @@ test("reports that are not understood are removed, and nothing is sent for them"
 
 test("a report is understood by its known fields; others are ignored", async (t) => {
   const wrong = { server: 7, experiment: null, arm: {}, token: undefined, bits: [0, 2], bit: 2, due: "1", until: null };
-  for (const [field, value] of [["note", "x"], ...Object.entries(wrong)]) {
+  for (const [field, value] of [["note", "x"], ["bits", [0, 1, 1]], ["bits", { length: 2 }], ...Object.entries(wrong)]) {
     const world = new World(t);
     const client = await world.client({ words: drawing(0, 1) });
     await client.decide("headline");
