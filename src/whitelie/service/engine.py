@@ -148,9 +148,9 @@ class Engine:
     def _check_expiry(self, reports: Iterable[Report | None], minute: int) -> None:
         """Refuse for now what may or may not have expired, while the clock is not trusted.
 
-        Whoever reports keeps it and tries again. By the steady clock it must not be lost, if the
-        wall clock says that there is time left. If the wall clock alone says that it has expired, it
-        counts; but where there are other servers, which may have forgotten that it was answered.
+        Whoever reports keeps it and tries again. A report with time left by the wall clock alone
+        must not be thrown away. One with time left by the steady clock alone counts, unless there
+        are other servers: they may have forgotten that it was answered.
         """
         wall = int(self.clock.wall() // 60)
         for report in reports:
