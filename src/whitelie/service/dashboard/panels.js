@@ -19,6 +19,8 @@ const TABLES = {
   keys: "hashes of keys",
   epochs: "starts of the service",
   steps: "reports shown at once",
+  shown: "their sums, and what is held back",
+  totals: "sums by arm, shown and counted",
 }
 
 /** Return in words what an epsilon lets anybody conclude. */
