@@ -10,6 +10,7 @@ followed: a machine may start with a wrong clock, and NTP sets it.
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from whitelie.service.log import event
 from whitelie.service.refusal import Refusal
@@ -27,15 +28,13 @@ WHAT_TO_DO = (
     "set the server's clock right; if it is right now, restart the service, which confirms it"
 )
 
-# It counts the time for which a computer sleeps, as the monotonic clock of Linux does not.
-_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
 Clock = Callable[[], float]
 
-
-def steady_time() -> float:
-    """Return the seconds since some moment, by a clock that nobody sets and that never sleeps."""
-    return time.clock_gettime(_STEADY)
+# It counts the time for which a computer sleeps, as the monotonic clock of Linux does not.
+steady_time: Clock = partial(
+    time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)
+"""The seconds since some moment, by a clock that nobody sets and that never sleeps."""
 
 
 class TrustedClock:
@@ -56,6 +55,10 @@ class TrustedClock:
 
     def __call__(self) -> float:
         """Return the time: the wall clock's, or the expected one where that has jumped."""
+        offset = (wall := self.wall()) - self._steady()
+        if abs(offset - self._offset) <= TOLERANCE and not self._has_jumped:
+            self._offset = offset  # as nearly always, and every request asks
+            return wall
         wall, steady = self._read()
         expected = steady + self._offset
         off = wall - expected
