@@ -10,6 +10,7 @@ import random
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -24,6 +25,9 @@ PATIENCE = 5.0
 
 HOLD = 60.0
 """Seconds after which an attacker who was not cut off tries again."""
+
+STAY = 10
+"""Seconds below which attackers stay after an answer."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 RESET = struct.pack("ii", 1, 0)
@@ -89,6 +93,7 @@ class Hostile:
         self, address: str, first: bytes, piece: bytes = b"", pause: float = 1.0, hold: float = HOLD
     ) -> str:
         """Send a beginning, then a piece at every pause, until an answer comes or time is up."""
+        outcome = "held"
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_connection(
                 HOST, self._job.port, local_addr=(address, 0)
@@ -99,15 +104,27 @@ class Hostile:
                 try:
                     async with asyncio.timeout(pause):
                         await writer.drain()
-                        return self._outcome(await reader.readuntil(b"\r\n\r\n"))
+                        outcome = self._outcome(await reader.readuntil(b"\r\n\r\n"))
+                        break
                 except TimeoutError:
                     if self._job.is_over:
                         break
                     if piece and not writer.transport.get_write_buffer_size():
                         _send(writer, piece)
-            return "held"
+            await self._stay(reader, 0 if outcome == "held" else random.randrange(STAY))
+            return outcome
         finally:
             writer.transport.abort()
+
+    async def _stay(self, reader: asyncio.StreamReader, seconds: int) -> None:
+        """Keep a connection open after its answer, for so long or until it is cut off."""
+        for _ in range(seconds):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await reader.read()
+                return
+            if self._job.is_over:
+                return
 
     def _outcome(self, head: bytes) -> str:
         """Return the status of an answer, and write down a failure of the service."""

@@ -17,6 +17,7 @@ from listening import Listening, Peer, listening
 from process import ADMIN_KEY, HOST, PATIENCE, Server, message, until
 from service import BUTTON, DECISIONS, FEEDBACK, KEYS, ONE, Served, refused, serving
 from whitelie.service import connections as connections_module
+from whitelie.service import log
 from whitelie.service.connections import RESERVE, SHARE_MADE, Connections, most_connections
 from whitelie.service.limits import Limits
 from whitelie.service.log import Lines
@@ -290,6 +291,43 @@ async def test_a_request_must_come_in_time(
     assert refused(await peer.answer()) == (408, "request_timeout", None)
     assert await peer.rest() == b""
     assert not served.store.totals(1)
+
+
+@anyio
+@pytest.mark.parametrize(
+    "begun", [GET, DECIDE + b"Content-Length: 9\r\n\r\n{"], ids=["head", "body"]
+)
+async def test_a_peer_that_stays_after_its_refusal_is_cut_off(
+    site: Listening, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults: list[BaseException] = []
+    monkeypatch.setattr(log, "failure", faults.append)
+    peer = await site.peer()
+    await peer.send(begun)
+    (connection,) = site.connections.connections
+    await site.settle(lambda: connection._reading is not Phase.NOTHING)
+    site.pass_time(DEADLINES[connection._reading])
+    site.pass_time(1)
+    assert (await peer.answer()).status_code == 408
+    for _ in range(int(DEADLINES[Phase.END]) + 2):
+        site.pass_time(1)
+    assert not site.connections.connections
+    assert not faults
+
+
+@anyio
+async def test_a_fault_of_one_connection_does_not_end_the_others(
+    site: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer, other = await site.peer(), await site.peer()
+    await peer.send(GET + END)
+    assert (await peer.answer()).status_code == 200
+    (broken,) = [each for each in site.connections.connections if each.cycle is not None]
+    monkeypatch.setattr(broken, "check", lambda now: 1 / 0)
+    site.pass_time(1)
+    await other.send(GET + END)
+    assert (await other.answer()).status_code == 200
+    assert broken not in site.connections.connections
 
 
 @anyio

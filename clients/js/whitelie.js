@@ -107,7 +107,6 @@ function warn(text) {
   warned.add(text);
 }
 
-// What a storage fails to do is not done.
 function attempt(job, failure = STORAGE_FAILS) {
   try {
     return job();
@@ -157,7 +156,7 @@ const dueAtLoad = new WeakMap();
 
 const queues = new Map();
 
-// Who lingers keeps the lock until other tabs see what was stored. Without locks a page queues.
+// Who lingers keeps the lock until other tabs see what was stored.
 function exclusively(name, job, ifAvailable = false) {
   return new Promise((settle) => {
     let pause = 0;
@@ -261,10 +260,11 @@ export function Whitelie({
     chosen?.reward(1);
   }
 
-  // At a page load nothing waits for another tab: its end would be seen.
+  // One attempt per page load, and none waits for another tab: its end would be seen.
   async function flush() {
     for (const isNoted of [true, false]) {
       await exclusively("whitelie.send", (linger) => sendAll(isNoted, linger), isNoted);
+      if (isNoted && consents()) noted.clear();
     }
     schedule();
   }
@@ -426,8 +426,7 @@ export function Whitelie({
     if (isEarly) flush();
   }
 
-  // A clock that was set back must not hold a report for ever. It leaves when other tabs, or at a page load
-  // the disk, have the last reward.
+  // A clock that was set back holds no report. Other tabs, or the disk, have the last reward by then.
   function read(name) {
     const report = load(store, name) ?? {};
     if (!isReport(report)) return {};
@@ -464,6 +463,7 @@ export function Whitelie({
     if (![200, 410, 422].includes(status)) return postpone(name, NOT_TAKEN, headers?.get("Retry-After"));
     if (status === 422) warn("a report was refused: is the token secret lost?");
     store.removeItem(name);
+    tries.delete(name);
   }
 
   // The other bit is gone before this one leaves: a retry sends the same.

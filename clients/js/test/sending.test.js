@@ -221,9 +221,27 @@ test("while another tab sends, a page load sends nothing, then nor later", async
   await world.pass(SETTLED);
   let release;
   locks.request("whitelie.send", {}, () => new Promise((done) => (release = done)));
-  await world.client();
+  const visit = await world.client();
   release();
   await world.pass(HOUR);
+  await visit.flush();
+  assert.equal(world.reports.length, 0);
+  await world.client();
+  assert.equal(world.reports.length, 1);
+});
+
+test("a ledger that cannot be read at a page load makes its reports wait for the next", async (t) => {
+  const { world } = await decided(t);
+  await world.pass(SETTLED);
+  const { getItem } = world.store;
+  world.store.getItem = (name) => {
+    if (name.startsWith("whitelie.charge.")) throw Error("fails");
+    return getItem.call(world.store, name);
+  };
+  const visit = await world.client();
+  world.store.getItem = getItem;
+  await world.pass(HOUR);
+  await visit.flush();
   assert.equal(world.reports.length, 0);
   await world.client();
   assert.equal(world.reports.length, 1);

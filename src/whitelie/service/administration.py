@@ -301,7 +301,7 @@ async def metrics(call: Call) -> Response:
     if call.engine.store.is_shared:
         with suppress(Unavailable):  # then the latest counts that are known here will do
             await call.engine.recount(list(call.engine.roster))
-    found = await asyncio.to_thread(lambda: exposition(call.engine, is_admin=call.is_admin))
+    found = await asyncio.to_thread(exposition, call.engine, is_admin=call.is_admin)
     return Response(found, media_type="text/plain; version=0.0.4")
 
 

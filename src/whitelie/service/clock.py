@@ -66,14 +66,13 @@ class TrustedClock:
             event("clock_set_back", seconds=round(-off))
             self.times_set_back += 1
             off = 0.0
-        if (abs(off) > TOLERANCE) != self._has_jumped:
-            self._has_jumped = not self._has_jumped
-            if self._has_jumped:
+        had_jumped, self._has_jumped = self._has_jumped, abs(off) > TOLERANCE
+        if abs(off) > TOLERANCE:
+            if not had_jumped:
                 event("clock_jumped", seconds=round(off), to_do=WHAT_TO_DO)
-            else:
-                event("clock_trusted")
-        if self._has_jumped:
             return expected
+        if had_jumped:
+            event("clock_trusted")
         self._offset = wall - steady
         return wall
 

@@ -94,16 +94,25 @@ class Connections(ServerState):
         self.now = now
         self._is_full = False
         for connection in list(self.connections):
-            connection.check(now)
+            self._check(connection)
         if self.refused and now - self._said >= QUIET:
             log.event("connections_refused", **self.refused)
             self.refused.clear()
             self._said = now
 
+    def _check(self, connection: Connection) -> bool:
+        """Check a connection; a fault in one must not end the service of all."""
+        try:
+            return connection.check(self.now)
+        except Exception as error:
+            log.failure(error)
+            connection.cut()
+            return False
+
     def _make_room(self, newcomer: Connection) -> bool:
         """Close connections of whoever has most that wait; return whether it helps."""
         others = self.connections - {newcomer}
-        waiting = [each for each in others if each.check(self.now)]
+        waiting = [each for each in others if self._check(each)]
         if len(self.connections) - len(waiting) > self.most:
             self._is_full = True
             return False  # those who wait were refused too, and are to read why

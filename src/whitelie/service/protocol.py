@@ -199,7 +199,7 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self.pipeline or (is_mid_request and self.cycle.response_started):
             self.cut()
         elif is_mid_request:
-            self.cycle.disconnected = True
+            self.cycle.disconnected = self.cycle.response_complete = True
             self.cycle.message_event.set()
             self._say_last(_ANSWERS[code])
         else:
