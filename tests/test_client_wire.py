@@ -217,7 +217,6 @@ def test_the_audit_finds_who_leaves_because_of_a_click_when_due(service: Service
     faults = service.visited(FEW, sending="when-due", leaving=LEAVING).faults
     print(faults)
     assert any("when a report comes depends on the reward" in fault for fault in faults), faults
-    assert any("delays betray clicks" in fault for fault in faults), faults
     assert service.visited(FEW, sending="when-due").faults == []
 
 
@@ -235,8 +234,8 @@ def test_the_audit_catches_sabotage(service: Service, sabotage: str, complaint: 
     faults = service.visited(FEW, sabotage).faults
     print(faults)
     assert any(complaint in fault for fault in faults), faults
-    in_time = sabotage in ("does not flip", "reports only clicks")
-    assert in_time or any("delays betray clicks" in fault for fault in faults), faults
+    if sabotage == "reports at the click":
+        assert any("delays betray clicks" in fault for fault in faults), faults
 
 
 # The package --------------------------------------------------------------------------------------
