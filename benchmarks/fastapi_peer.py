@@ -46,7 +46,7 @@ from sqlalchemy.orm import (
 )
 
 KEY = os.environ["WHITELIE_ADMIN_KEY"]
-LIMIT = 1000
+MOST_PER_REQUEST = 1000
 
 
 class Base(DeclarativeBase):
@@ -159,7 +159,7 @@ class ExperimentOut(BaseModel):
 
 
 class DecisionsIn(BaseModel):
-    count: Annotated[int, Field(ge=1, le=LIMIT)] = 1
+    count: Annotated[int, Field(ge=1, le=MOST_PER_REQUEST)] = 1
 
 
 class Mechanism(BaseModel):
@@ -187,7 +187,7 @@ class Answer(BaseModel):
 
 
 class Answers(BaseModel):
-    items: Annotated[list[Answer], Field(min_length=1, max_length=LIMIT)]
+    items: Annotated[list[Answer], Field(min_length=1, max_length=MOST_PER_REQUEST)]
 
 
 class Status(BaseModel):

@@ -27,21 +27,21 @@ import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import uvloop
 
 HOST = "127.0.0.1"
-POOL = 1 << 16
-PATIENCE = 120.0
+PREPARED_REWARDS = 1 << 16
+MOST_SECONDS = 120.0
 """Seconds after which a run of a given total is given up."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to send: for `seconds` after a `warmup`, or `total` decisions within `PATIENCE`."""
+    """What to send: for `seconds` after a `warmup`, or `total` decisions within `MOST_SECONDS`."""
 
     port: int
     experiment: str
@@ -86,7 +86,7 @@ def endings(plan: Plan) -> list[bytes]:
     """A pool of ends of an answer: rewards of the given rate through randomized response."""
     draw = random.Random(plan.seed)
     keep = 1 / (1 + math.exp(-plan.epsilon))
-    rewards = (draw.random() < plan.rate for _ in range(POOL))
+    rewards = (draw.random() < plan.rate for _ in range(PREPARED_REWARDS))
     bits = (reward if draw.random() < keep else not reward for reward in rewards)
     return [b'","bit":1}' if bit else b'","bit":0}' for bit in bits]
 
@@ -109,7 +109,7 @@ class Run:
         self.marker = b""
         self.start = time.perf_counter()
         self.begin = self.start + (0 if plan.total else plan.warmup)
-        self.end = self.begin + (PATIENCE if plan.total else plan.seconds)
+        self.end = self.begin + (MOST_SECONDS if plan.total else plan.seconds)
         self.last = self.start
         self.asked = self.issued = self.answered = 0
         self.times = {"decide": array("d"), "feedback": array("d")}
@@ -135,7 +135,7 @@ class Run:
         """Return the request that feeds back these tokens with the pool's next bits."""
         first = self.place
         self.place = last = first + len(tokens)
-        if last > POOL:
+        if last > PREPARED_REWARDS:
             first, self.place = 0, len(tokens)
             last = self.place
         if len(tokens) == 1:
@@ -223,16 +223,16 @@ class Connection(asyncio.Protocol):
         if counted:
             run.times["decide"].append(now - self.sent)
         if not run.pairs:
-            found = body.count(b'"token"')
+            answered = body.count(b'"token"')
         else:
             tokens = run.tokens(body)
-            found = len(tokens)
-        if found != run.plan.count:
+            answered = len(tokens)
+        if answered != run.plan.count:
             run.error("decide: wrong number of tokens", body)
             self.decide(now)
             return
         if run.begin <= now <= run.end:
-            run.issued += found
+            run.issued += answered
             run.last = now
         if run.pairs:
             self.next = self.answered
@@ -288,10 +288,11 @@ async def _run(plan: Plan) -> dict[str, Any]:
 
     loop.set_exception_handler(failed)
     cpu = time.process_time()
-    connect: Callable[[], Any] = lambda: loop.create_connection(  # noqa: E731
-        lambda: Connection(run), HOST, plan.port
-    )
-    await asyncio.gather(*(connect() for _ in range(plan.connections)))
+    connecting = [
+        loop.create_connection(lambda: Connection(run), HOST, plan.port)
+        for _ in range(plan.connections)
+    ]
+    await asyncio.gather(*connecting)
     try:
         await asyncio.wait_for(run.over, run.end - run.start + 30)
     except TimeoutError:
@@ -362,7 +363,7 @@ def main() -> None:
         choices = ("pairs", "decide") if field.name == "mode" else None
         parser.add_argument(
             f"--{field.name}",
-            type=field.type,  # type: ignore[arg-type]
+            type=field.type,  # type: ignore[arg-type]  # its fields have classes for types
             required=required,
             default=None if required else field.default,
             choices=choices,

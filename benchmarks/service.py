@@ -35,7 +35,7 @@ SECRET = secrets.token_urlsafe(32)
 SINGLE = {"count": 1, "connections": 128}
 BATCH = {"count": 100, "connections": 32}
 UVICORN = ("--host=127.0.0.1", "--loop=uvloop", "--http=httptools", "--no-access-log")
-TICK = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @dataclasses.dataclass
@@ -61,14 +61,14 @@ class Server:
 
 def family(pid: int) -> list[int]:
     """Return the ids of a process and its living descendants."""
-    found, queue = [], [pid]
+    processes, queue = [], [pid]
     while queue:
         pid = queue.pop()
-        found.append(pid)
+        processes.append(pid)
         with contextlib.suppress(OSError):
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
             queue += map(int, children.split())
-    return found
+    return processes
 
 
 def cpu_of(pid: int) -> float:
@@ -77,13 +77,13 @@ def cpu_of(pid: int) -> float:
     for each in family(pid):
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
-    return ticks / TICK
+    return ticks / TICKS_PER_SECOND
 
 
 def busy() -> float:
     """Return the seconds for which this machine's cores have been busy."""
     fields = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]))
-    return (sum(fields[:8]) - fields[3] - fields[4]) / TICK
+    return (sum(fields[:8]) - fields[3] - fields[4]) / TICKS_PER_SECOND
 
 
 def free_port() -> int:

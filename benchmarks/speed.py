@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pymab
@@ -15,8 +16,8 @@ from river import bandit as river_bandit
 from river import proba
 
 from whitelie import KLUCB, TS, UCB1, Problem, RandomizedResponse, simulate
-from whitelie.kernel.run import runner
 from whitelie.policy import Policy
+from whitelie.policy.run import runner
 
 SIZES = (2, 10, 100)
 NOISY, CLEAR = RandomizedResponse.warner(0.6), RandomizedResponse.warner(0.9)
@@ -57,14 +58,14 @@ def with_pymab(policy: object, arms: int, horizon: int) -> float:
     return nanoseconds(run, horizon)
 
 
-def with_river(make: Callable[[], object], arms: int, horizon: int) -> float:
+def with_river(make: Callable[[], Any], arms: int, horizon: int) -> float:
     means, names = main_problem(arms), list(range(arms))
 
     def run(seed: int) -> None:
         policy, rewards = make(), random.Random(seed)
         for _ in range(horizon):
-            arm = policy.pull(names)  # type: ignore[attr-defined]
-            policy.update(arm, int(rewards.random() < means[arm]))  # type: ignore[attr-defined]
+            arm = policy.pull(names)
+            policy.update(arm, int(rewards.random() < means[arm]))
 
     return nanoseconds(run, horizon)
 

@@ -36,7 +36,7 @@ from service import (
     KEY,
     SECRET,
     SINGLE,
-    TICK,
+    TICKS_PER_SECOND,
     Server,
     await_ready,
     cpu_of,
@@ -45,17 +45,23 @@ from service import (
 )
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
-from postgres import Postgres
+from helpers.postgres_server import Postgres
 
 RECORD = Path(__file__).resolve().parent / "WORKERS.md"
-QUOTA = 0.25
+CORES_PER_WORKER = 0.25
 """Cores that each worker may use where the machine's cores shall not be the limit."""
 
 RATES = 0.8, 0.4, 0.2
 VISITORS = 50_000
 EPSILON = 1.0
-STREAMS, AT_ONCE, TOGETHER = 4, 10, 8
-"""Connections of an experiment, visitors who come together on each, experiments side by side."""
+CONNECTIONS = 4
+"""Connections of one experiment."""
+
+VISITORS_AT_ONCE = 10
+"""Visitors who come together on each connection."""
+
+EXPERIMENTS_AT_ONCE = 8
+"""Experiments that run side by side."""
 
 
 class Database(Postgres):
@@ -71,7 +77,7 @@ class Database(Postgres):
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         ended = int(fields[13]) + int(fields[14])
-        return cpu_of(self.process.pid) + ended / TICK
+        return cpu_of(self.process.pid) + ended / TICKS_PER_SECOND
 
 
 @contextlib.contextmanager
@@ -146,19 +152,19 @@ class Bench:
             start, before = time.monotonic(), self.used(servers)
             loads = os.times()
             with ThreadPoolExecutor(number) as threads:
-                found = list(threads.map(load.spawn, plans))
+                loads = list(threads.map(load.spawn, plans))
             wall = time.monotonic() - start
             shares = [(b - a) / wall for a, b in zip(before, self.used(servers), strict=True)]
             loads_after = os.times()
-        latencies = [kind for each in found for kind in each["latency_ms"].values()]
+        latencies = [kind for each in loads for kind in each["latency_ms"].values()]
         row = {
-            "per_second": sum(each["per_second"] for each in found),
+            "per_second": sum(each["per_second"] for each in loads),
             "p50": max(kind["p50"] for kind in latencies),
             "p99": max(kind["p99"] for kind in latencies),
             "workers": shares[0],
             "database": shares[1],
             "load": (sum(loads_after[2:4]) - sum(loads[2:4])) / wall,
-            "errors": sum(each["errors"] for each in found),
+            "errors": sum(each["errors"] for each in loads),
         }
         self.speeds[title] = row
         print(f"  {title}: " + ", ".join(f"{k} {v:,.2f}" for k, v in row.items()), flush=True)
@@ -168,13 +174,13 @@ class Bench:
 
     def learn(self, number: int) -> list[float]:
         """Return the regret of experiments of 50,000 visitors each, through so many workers."""
-        replicates = max(TOGETHER, int(200 * self.share))
+        replicates = max(EXPERIMENTS_AT_ONCE, int(200 * self.share))
         regrets: list[float] = []
         start = time.monotonic()
         with self.workers(number) as servers:
             ports = [server.port for server in servers]
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                for first in range(0, replicates, TOGETHER):
+                for first in range(0, replicates, EXPERIMENTS_AT_ONCE):
                     regrets += runner.run(several(ports, first))
         print(
             f"  {number} workers: regret {statistics.mean(regrets):.1f} ± {error(regrets):.1f} "
@@ -219,36 +225,38 @@ class Client:
         self._writer.write((head + length).encode() + content)
         answer = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         size = int(answer.partition(b"content-length:")[2].split(b"\r\n")[0])
-        found = await self._reader.readexactly(size)
-        assert answer.startswith(b"http/1.1 2"), found
-        return found
+        body = await self._reader.readexactly(size)
+        assert answer.startswith(b"http/1.1 2"), body
+        return body
 
     def close(self) -> None:
         self._writer.close()
 
 
 async def several(ports: Sequence[int], first: int) -> list[float]:
-    return await asyncio.gather(*(regret(ports, first + each) for each in range(TOGETHER)))
+    return await asyncio.gather(
+        *(regret(ports, first + each) for each in range(EXPERIMENTS_AT_ONCE))
+    )
 
 
 async def regret(ports: Sequence[int], number: int) -> float:
     """Let visitors come to one experiment, spread over all workers; return its regret."""
     name = f"/v1/experiments/learning-{number}"
-    clients = [await Client.to(ports[(number + each) % len(ports)]) for each in range(STREAMS)]
+    clients = [await Client.to(ports[(number + each) % len(ports)]) for each in range(CONNECTIONS)]
     arms = [{"key": str(arm)} for arm in range(len(RATES))]
     new = {"name": f"Learning {number}", "arms": arms, "epsilon": EPSILON, "window": 0, "spread": 0}
     await clients[0].ask("POST", "/v1/experiments", new)
-    rounds = iter(range(VISITORS // AT_ONCE))
+    rounds = iter(range(VISITORS // VISITORS_AT_ONCE))
     truth = math.exp(EPSILON) / (1 + math.exp(EPSILON))
     ones = {str(arm): rate * truth + (1 - rate) * (1 - truth) for arm, rate in enumerate(RATES)}
     decoder = msgspec.json.Decoder(Decisions)
 
     async def stream(client: Client) -> None:
         for _ in rounds:
-            found = await client.ask("POST", f"{name}/decisions", {"count": AT_ONCE})
+            decided = await client.ask("POST", f"{name}/decisions", {"count": VISITORS_AT_ONCE})
             items = [
                 {"token": each.token, "bit": int(random.random() < ones[each.arm])}
-                for each in decoder.decode(found).decisions
+                for each in decoder.decode(decided).decisions
             ]
             await client.ask("POST", "/v1/feedback", {"items": items})
 
@@ -307,17 +315,17 @@ def page(bench: Bench, one: Sequence[float], two: Sequence[float]) -> str:
             "A pair is a decision and its feedback, each answered after its commit (fsync and "
             "synchronous_commit on); 10 arms. Every worker is a process on a port of its own, with "
             "a load of its own over 128 connections, or 32 in batches. Where a run says so, every "
-            f"worker may use {QUOTA} of a core. Latencies are those of the slower worker and of "
-            "the slower of decide and feedback.",
+            f"worker may use {CORES_PER_WORKER} of a core. Latencies are those of the slower "
+            "worker and of the slower of decide and feedback.",
             "\n".join(table),
             "## Runs",
             "\n".join(lines),
             "## Learning",
             f"Experiments of {VISITORS:,} visitors each, at ε = {EPSILON:g}, with true rates "
             f"{', '.join(map(str, RATES))}: {len(one)} through one worker and {len(two)} through "
-            f"two, {TOGETHER} side by side, each on {STREAMS} connections that alternate between "
-            f"the workers and bring {AT_ONCE} visitors at once. Regret is the reward lost against "
-            "always showing the best arm; ± is the standard error.",
+            f"two, {EXPERIMENTS_AT_ONCE} side by side, each on {CONNECTIONS} connections that "
+            f"alternate between the workers and bring {VISITORS_AT_ONCE} visitors at once. Regret "
+            "is the reward lost against always showing the best arm; ± is the standard error.",
             f"- one worker: {statistics.mean(one):.2f} ± {error(one):.2f}\n"
             f"- two workers: {statistics.mean(two):.2f} ± {error(two):.2f}",
         ]
@@ -328,26 +336,26 @@ def figures(
     bench: Bench, one: Sequence[float], two: Sequence[float]
 ) -> list[tuple[str, str, str, bool]]:
     """Return figure, measured, goal and whether it is met."""
-    found = []
+    checks = []
     for form, _ in FORMS:
-        for limit in ("", f", {QUOTA} of a core each"):
+        for limit in ("", f", {CORES_PER_WORKER} of a core each"):
             pair = [bench.speeds.get(f"{n} {form}{limit}") for n in ("one worker", "two workers")]
             if pair[0] is None or pair[1] is None:
                 continue
             times = pair[1]["per_second"] / pair[0]["per_second"]
-            found.append(
+            checks.append(
                 (f"two workers over one, {form}{limit}", f"{times:.2f}", "≥ 1.6", times >= 1.6)
             )
     fast = bench.speeds["two workers in batches of 100"]["per_second"]
-    found.append(
+    checks.append(
         ("pairs/s of two workers in batches of 100", f"{fast:,.0f}", "≥ 30,000", fast >= 30_000)
     )
     middle, low, high = ratio(two, one)
     regrets = f"{middle:.3f} (95 %: {low:.3f} to {high:.3f})"
-    found.append(("regret of two workers over one", regrets, "≤ 1.10", middle <= 1.1))
+    checks.append(("regret of two workers over one", regrets, "≤ 1.10", middle <= 1.1))
     wrong = sum(row["errors"] for row in bench.speeds.values())
-    found.append(("errors: refused, lost or not accepted", f"{wrong:,}", "0", wrong == 0))
-    return found
+    checks.append(("errors: refused, lost or not accepted", f"{wrong:,}", "0", wrong == 0))
+    return checks
 
 
 def main() -> None:
@@ -356,7 +364,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="whitelie-bench-") as name, Database() as database:
         bench = Bench(database, Path(name), 0.1 if options.quick else 1.0)
-        for cores in (None, QUOTA):
+        for cores in (None, CORES_PER_WORKER):
             limit = "" if cores is None else f", {cores} of a core each"
             for form, plan in FORMS:
                 for number, title in ((1, "one worker"), (2, "two workers")):

@@ -2,13 +2,26 @@
 
 import pytest
 
-from browser import chromium
-from postgres import postgres
-from results import NOISY, TIMES, two_arms, walks
+from helpers.chromium_page import chromium
+from helpers.postgres_server import postgres
+from helpers.processes import let_interrupts_through
+from helpers.result_cases import NOISY, TIMES, two_arms, walks
 from whitelie import Problem
-from whitelie.result import Result
+from whitelie.simulation.result import Result
 
-__all__ = ["chromium", "found", "postgres", "swept"]
+__all__ = ["chromium", "postgres", "small_result", "swept"]
+
+LONGEST_SECONDS = 3 * 3600
+"""What a test marked `long` may take."""
+
+let_interrupts_through()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No test waits without a limit; `timeout` in pyproject.toml is that of all others."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(LONGEST_SECONDS))
 
 
 @pytest.fixture
@@ -18,7 +31,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def found() -> Result:
+def small_result() -> Result:
     return two_arms(walks(1, 3, 20, TIMES))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cases
+from helpers import policy_cases
 from whitelie import (
     IDENTITY,
     KLUCB,
@@ -39,7 +39,7 @@ def play(bandit: Bandit, means: dict[str, float], channels: Any, rounds: int) ->
     return Counter(shown[rounds // 2 :])
 
 
-@pytest.mark.parametrize("policy", [KLUCB(c=0), UCB(c=0), TS()], ids=cases.name)
+@pytest.mark.parametrize("policy", [KLUCB(c=0), UCB(c=0), TS()], ids=policy_cases.name)
 def test_corrected_policies_find_the_best_arm_under_unequal_channels(policy: Policy) -> None:
     channels = {"best": NOISY, "good": CLEAR, "turned": RandomizedResponse(p00=0.1, p11=0.1)}
     means = {"best": 0.9, "good": 0.4, "turned": 0.3}
@@ -56,7 +56,8 @@ def test_the_naive_policy_is_drawn_to_the_clearer_channel(feedback: Any) -> None
     assert (play(bandit, means, channels, 6000)["good"] > 2900) == naive
 
 
-@pytest.mark.parametrize("policy", [KLUCB(), UCB(), UCB1()], ids=cases.name)
+@pytest.mark.parametrize("policy", [KLUCB(), UCB(), UCB1()], ids=policy_cases.name)
+@pytest.mark.promise("Words and ties")
 def test_index_policies_first_show_every_arm_once(policy: Policy) -> None:
     assert sorted(Bandit("abcde", IDENTITY, policy, seed=0).choose(5)) == list("abcde")
     waiting = Bandit("abcde", IDENTITY, policy, seed=0)
@@ -68,7 +69,8 @@ def test_the_order_of_first_pulls_is_random() -> None:
     assert all(240 < first[arm] < 360 for arm in "abc")
 
 
-@pytest.mark.parametrize("policy", [KLUCB(), UCB(), UCB1()], ids=cases.name)
+@pytest.mark.parametrize("policy", [KLUCB(), UCB(), UCB1()], ids=policy_cases.name)
+@pytest.mark.promise("Delay")
 def test_pending_decisions_spread_a_batch(policy: Policy) -> None:
     counts = {"a": (100, 52), "b": (100, 50), "c": (100, 48)}
     bandit = Bandit("abc", IDENTITY, policy, seed=0, counts=counts)
@@ -219,7 +221,7 @@ def test_refusals_name_the_field_and_change_nothing(call: Any, field: str) -> No
 
 
 def test_available_restricts_the_choice() -> None:
-    for policy in cases.POLICIES:
+    for policy in policy_cases.POLICIES:
         bandit = Bandit("abcd", NOISY, policy, seed=1, counts={"a": (50, 49), "b": (50, 1)})
         bandit.retire_arm("c")
         assert set(bandit.choose(40, available="bcd")) <= {"b", "d"}
@@ -246,6 +248,7 @@ def test_a_copy_shares_nothing() -> None:
     assert bandit.counts["a"] == (0, 0)
 
 
+@pytest.mark.promise("WRAPPER")
 def test_a_retired_arm_does_not_stretch_the_wrappers_scale() -> None:
     counts = {"a": (1000, 500), "b": (1000, 600)}
     channels = [RandomizedResponse.warner(0.9), RandomizedResponse.warner(0.8)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
-import cases
+from helpers import policy_cases
 from whitelie import IDENTITY, Bandit, Channel, Monotone, RandomizedResponse
 from whitelie.estimate import probabilities_best, reward_interval
 from whitelie.kernel.interval import feedback_interval
@@ -37,6 +37,7 @@ def exact_probability_two_arms(a: tuple[int, int], b: tuple[int, int]) -> float:
     [((0, 0), (0, 0)), ((1, 1), (1, 0)), ((10, 3), (10, 4)), ((500, 200), (40, 18)),
      ((5000, 5), (100, 0)), ((1000, 990), (3, 3)), ((20_000, 9_000), (20_000, 9_200))],
 )  # fmt: skip
+@pytest.mark.promise("Chance of being best")
 def test_the_probability_of_being_best_against_the_exact_sum(
     a: tuple[int, int], b: tuple[int, int]
 ) -> None:
@@ -72,7 +73,7 @@ def test_many_arms_share_the_probability() -> None:
     assert best == pytest.approx(np.full(size, 1 / size), rel=1e-6)
 
 
-@pytest.mark.parametrize("channel", [IDENTITY, NOISY, TURNED, TABLE], ids=cases.name)
+@pytest.mark.parametrize("channel", [IDENTITY, NOISY, TURNED, TABLE], ids=policy_cases.name)
 def test_estimates_are_corrected_and_clipped(channel: Channel) -> None:
     bandit = Bandit(["a"], channel, seed=1)
     for pulls, successes in ((0, 0), (50, 0), (50, 20), (0, 0), (200, 170)):
@@ -100,6 +101,7 @@ def test_the_interval_of_a_decreasing_channel_swaps_its_ends() -> None:
     )
 
 
+@pytest.mark.promise("Misspecified")
 def test_feedback_that_the_channel_cannot_produce_is_flagged() -> None:
     # At epsilon = 1 the mean feedback lies in [.269, .731].
     counts = {"possible": (2000, 1000), "high": (2000, 1700), "low": (2000, 300), "few": (3, 3)}

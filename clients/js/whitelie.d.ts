@@ -27,7 +27,7 @@ export interface Testing {
   now?(): number;
   fetch?: typeof fetch;
   setTimeout?(job: () => void, milliseconds: number): unknown;
-  clearTimeout?(timer: any): void;
+  clearTimeout?(timer: unknown): void;
 }
 
 export interface Options {
@@ -68,11 +68,12 @@ export interface DecideOptions {
   /** An arm to show for testing; nothing is asked or reported. */
   force?: string | null;
   /** What to show when the service gives no answer. */
-  fallback?: { arm?: string | null; payload?: any };
+  fallback?: { arm?: string | null; payload?: unknown };
 }
 
 export interface Choice {
   arm: string | null;
+  // biome-ignore lint/suspicious/noExplicitAny: any JSON, which only the page that shows it can type
   payload: any;
   /** Says that the outcome was 1. What comes after the window changes nothing, nor does a 0. */
   reward(outcome: 0 | 1 | boolean): void;

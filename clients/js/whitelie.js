@@ -3,7 +3,7 @@
 const ONE = 1n << 64n;
 const DAY = 86_400_000;
 const TOLERANCE = 1 + 1e-9;
-const LINGER = 300; // ms: tabs see changes of storage late
+const LOCK_HOLD_MS = 300; // tabs see changes of storage late
 const CHARGE = "whitelie.charge.";
 const REPORT = "whitelie.report.";
 const STORAGE_FAILS = "storage fails: free or unblock it, or give a store";
@@ -84,9 +84,9 @@ function fits(others, { at, epsilon, cap }) {
 function readCharges(store, cap, at) {
   const charges = new Map();
   for (const name of names(store, CHARGE)) {
-    const found = load(store, name);
-    if (found === undefined) continue;
-    const known = isCharge(found) ? found : { at, epsilon: null, cap };
+    const stored = load(store, name);
+    if (stored === undefined) continue;
+    const known = isCharge(stored) ? stored : { at, epsilon: null, cap };
     charges.set(name, { ...known, at: Math.min(known.at, at), epsilon: known.epsilon ?? Infinity });
   }
   return charges;
@@ -156,11 +156,11 @@ const dueAtLoad = new WeakMap();
 
 const queues = new Map();
 
-// Who lingers keeps the lock until other tabs see what was stored.
-function exclusively(name, job, ifAvailable = false) {
+// holdLock keeps the lock until other tabs see what was stored.
+function withLock(name, job, ifAvailable = false) {
   return new Promise((settle) => {
     let pause = 0;
-    const run = async () => job(() => (pause = LINGER));
+    const run = async () => job(() => (pause = LOCK_HOLD_MS));
     const queue = () => {
       if (ifAvailable) return settle(run());
       const turn = Promise.resolve(queues.get(name)).then(run, run);
@@ -231,7 +231,7 @@ export function Whitelie({
   for (const part of ["epsilon", "days"]) limit[part] = Math.min(limit[part], Number.MAX_VALUE);
   const rule = immediate || sending === "when-due" ? "when-due" : "next-visit";
   const latest = new Map();
-  const tries = new Map();
+  const retries = new Map();
   const reportNames = () => names(store, REPORT);
   let timer;
   let longDue;
@@ -246,7 +246,7 @@ export function Whitelie({
     if (force != null) return choice(force);
     try {
       const find = sticky ? findSticky : findAnew;
-      return await inTime(timeout, (signal) => find(experiment, signal));
+      return await withTimeout(timeout, (signal) => find(experiment, signal));
     } catch (cause) {
       // Only our own causes are texts: others could quote the service.
       const known = typeof cause === "string" ? cause : "no answer, or a wrong one";
@@ -263,7 +263,7 @@ export function Whitelie({
   // One attempt per page load, and none waits for another tab: its end would be seen.
   async function flush() {
     for (const isNoted of [true, false]) {
-      await exclusively("whitelie.send", (linger) => sendAll(isNoted, linger), isNoted);
+      await withLock("whitelie.send", (holdLock) => sendAll(isNoted, holdLock), isNoted);
       if (isNoted && consents()) noted.clear();
     }
     schedule();
@@ -274,7 +274,7 @@ export function Whitelie({
     for (const name of attempt(() => names(store, "whitelie."), failure) ?? []) {
       attempt(() => store.removeItem(name), failure);
     }
-    tries.clear();
+    retries.clear();
     noted.clear();
   }
 
@@ -292,12 +292,12 @@ export function Whitelie({
     const recalled = () => attempt(() => recall(experiment));
     return (
       recalled() ??
-      exclusively(`whitelie.sticky.${experiment}`, async (linger) => {
+      withLock(`whitelie.sticky.${experiment}`, async (holdLock) => {
         signal.throwIfAborted();
         const known = recalled();
         if (known) return known;
         const chosen = await findAnew(experiment, signal, true);
-        linger();
+        holdLock();
         return chosen;
       })
     );
@@ -318,15 +318,15 @@ export function Whitelie({
     return take(experiment, decisions[0], sticky);
   }
 
-  async function inTime(patience, job) {
+  async function withTimeout(milliseconds, job) {
     const aborter = new AbortController();
     const { signal } = aborter;
     const late = new Promise((_, reject) => (signal.onabort = () => reject(signal.reason)));
-    const alarm = setTimeout(() => aborter.abort("no answer in time"), patience);
+    const timeoutTimer = setTimeout(() => aborter.abort("no answer in time"), milliseconds);
     try {
       return await Promise.race([job(signal), late]);
     } finally {
-      clearTimeout(alarm);
+      clearTimeout(timeoutTimer);
       aborter.abort(); // nobody reads the answer to a report
     }
   }
@@ -348,8 +348,8 @@ export function Whitelie({
     let chosen = choice(arm, payload);
     attempt(() => {
       const known = sticky && recall(experiment);
-      if (known) return (chosen = known);
-      if (!consents()) return;
+      if (known) chosen = known;
+      if (known || !consents()) return;
       const report = isPrivate(decision.mechanism) ? keep(experiment, decision) : null;
       chosen = choice(arm, payload, report && REPORT + report);
       if (sticky) save(store, `whitelie.sticky.${experiment}`, { server, arm, payload, report });
@@ -382,7 +382,9 @@ export function Whitelie({
     const until = decided + 1000 * window;
     const due = immediate ? until : decided + delay(window, spread, word2 >> 32n);
     const expires = decided + 1000 * expires_in;
-    const id = BigInt.asUintN(96, (word2 << 64n) | word3).toString(16).padStart(24, "0");
+    const id = BigInt.asUintN(96, (word2 << 64n) | word3)
+      .toString(16)
+      .padStart(24, "0");
     const times = { decided, until, due, expires };
     const report = { server, experiment, arm, token, bits, bit: bits[0], ...times, sending: rule };
     if (!charge(store, id, limit, decided, epsilon(coin))) return null;
@@ -393,7 +395,8 @@ export function Whitelie({
       throw error;
     }
     schedule();
-    if (decided > (longDue ??= due + DAY) && rule === "next-visit") {
+    longDue ??= due + DAY;
+    if (decided > longDue && rule === "next-visit") {
       warn('reports wait for the next start: a program that runs anyway sets sending to "when-due"');
     }
     return id;
@@ -434,36 +437,36 @@ export function Whitelie({
     for (const time of TIMES) report[time] -= ahead;
     const { due, until } = report;
     const isTimed = report.sending === "when-due";
-    const { failed, wait } = tries.get(name) ?? {};
+    const { failed, wait } = retries.get(name) ?? {};
     const first = due < until ? due : Math.max(due, until + (isTimed ? 1000 : 60_000));
     return { report, ahead, isTimed, at: failed <= now() ? Math.max(first, failed + wait) : first };
   }
 
   // All at once: none waits for the answer to another.
-  async function sendAll(isNoted, linger) {
+  async function sendAll(isNoted, holdLock) {
     const agreed = consents();
     const waiting = (attempt(reportNames) ?? []).filter((name) => noted.has(name) === isNoted);
     const fail = (name) => postpone(name, STORAGE_FAILS);
     try {
       if (agreed) overCap(store, limit, now()).forEach(erase);
-      await Promise.all(waiting.map((name) => send(name, agreed, linger).catch(() => fail(name))));
+      await Promise.all(waiting.map((name) => send(name, agreed, holdLock).catch(() => fail(name))));
     } catch {
       waiting.forEach(fail);
     }
   }
 
-  async function send(name, agreed, linger) {
+  async function send(name, agreed, holdLock) {
     const { report, ahead, isTimed, at } = read(name);
     if (!(now() <= report?.expires)) return store.removeItem(name);
     if (!agreed) return;
     if (ahead) save(store, name, report);
     if (now() < at || !(isTimed || noted.delete(name))) return;
-    linger();
+    holdLock();
     const { status, headers } = await deliver(name, report);
     if (![200, 410, 422].includes(status)) return postpone(name, NOT_TAKEN, headers?.get("Retry-After"));
     if (status === 422) warn("a report was refused: is the token secret lost?");
     store.removeItem(name);
-    tries.delete(name);
+    retries.delete(name);
   }
 
   // The other bit is gone before this one leaves: a retry sends the same.
@@ -471,19 +474,23 @@ export function Whitelie({
     const { token, bit } = report;
     save(store, name, { ...report, bits: [bit, bit] });
     const url = `${report.server}/v1/feedback`;
-    return inTime(30_000, (signal) => post(url, { token, bit }, signal)).catch(() => ({}));
+    return withTimeout(30_000, (signal) => post(url, { token, bit }, signal)).catch(() => ({}));
   }
 
   function postpone(name, failure, asked) {
     warn(failure);
-    const backoff = Math.min(2 * (tries.get(name)?.backoff ?? 2500), DAY / 24);
-    tries.set(name, { backoff, wait: Math.max(backoff, 1000 * asked || 0), failed: now() });
+    const backoff = Math.min(2 * (retries.get(name)?.backoff ?? 2500), DAY / 24);
+    retries.set(name, { backoff, wait: Math.max(backoff, 1000 * asked || 0), failed: now() });
   }
 
   function schedule() {
     clearTimeout(timer);
     if (rule === "next-visit" || !consents()) return;
-    const times = attempt(() => reportNames().map(read).map(({ isTimed, at }) => (isTimed ? at : Infinity)));
+    const times = attempt(() =>
+      reportNames()
+        .map(read)
+        .map(({ isTimed, at }) => (isTimed ? at : Infinity)),
+    );
     const next = Math.min(...(times ?? []));
     if (next < Infinity) timer = setTimeout(flush, Math.min(next - now(), 2 ** 31 - 1));
   }

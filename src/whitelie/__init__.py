@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from whitelie import bounds as bounds
     from whitelie.bandit import Bandit as Bandit
+    from whitelie.certificate import Certificate as Certificate
+    from whitelie.certificate import Conclusion as Conclusion
+    from whitelie.certificate import Expect as Expect
     from whitelie.channel import IDENTITY as IDENTITY
     from whitelie.channel import Channel as Channel
     from whitelie.channel import Monotone as Monotone
@@ -21,11 +24,12 @@ if TYPE_CHECKING:
     from whitelie.policy import UCB as UCB
     from whitelie.policy import UCB1 as UCB1
     from whitelie.policy import DPUCBInt as DPUCBInt
+    from whitelie.policy import TopTwo as TopTwo
     from whitelie.policy import policy_from_dict as policy_from_dict
     from whitelie.problem import Problem as Problem
-    from whitelie.result import Result as Result
-    from whitelie.simulation import simulate as simulate
-    from whitelie.simulation import simulate_many as simulate_many
+    from whitelie.simulation.result import Result as Result
+    from whitelie.simulation.work import simulate as simulate
+    from whitelie.simulation.work import simulate_many as simulate_many
 
 _HOME = {
     "IDENTITY": "channel",
@@ -38,15 +42,19 @@ _HOME = {
     "UCB": "policy",
     "UCB1": "policy",
     "TS": "policy",
+    "TopTwo": "policy",
     "DPUCBInt": "policy",
     "policy_from_dict": "policy",
     "Bandit": "bandit",
     "Estimate": "estimate",
+    "Certificate": "certificate",
+    "Conclusion": "certificate",
+    "Expect": "certificate",
     "plan": "planning",
     "Plan": "planning",
-    "simulate": "simulation",
-    "simulate_many": "simulation",
-    "Result": "result",
+    "simulate": "simulation.work",
+    "simulate_many": "simulation.work",
+    "Result": "simulation.result",
     "InvalidInput": "errors",
     "WhitelieError": "errors",
 }

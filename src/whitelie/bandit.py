@@ -3,16 +3,19 @@
 import copy
 import json
 import secrets
+import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Self, overload
 
 import numpy as np
 
+from whitelie.certificate import DELTA, Beginning, Certificate, Conclusion, Expect, conclude
 from whitelie.channel import IDENTITY, Channel, channel_from_dict
-from whitelie.errors import InvalidInput, whole_number
+from whitelie.chooser import Chooser
+from whitelie.errors import InvalidInput, real_number, whole_number
 from whitelie.estimate import Estimate, estimate_arms
-from whitelie.kernel.arms import Array, pack
-from whitelie.kernel.choice import State, decide, rule_of
+from whitelie.kernel.arms import Array
+from whitelie.kernel.state import NO_MEMORY, State
 from whitelie.policy import TS, Policy, policy_from_dict
 from whitelie.problem import Channels, arm_channels, arm_names
 
@@ -25,9 +28,11 @@ MOST_CHOICES = 10_000_000
 class Bandit:
     """Chooses among arms from corrupted feedback; its state is two integers per arm.
 
+    A policy with memory has its own numbers per arm beside them, which `to_json` writes too.
     `arms` are any hashable names, `channels` one channel for all or one per arm. The same seed,
-    counts and number of decisions give the same choice; without a seed one is drawn. A bandit is
-    for one thread at a time.
+    counts and number of decisions give the same choice; without a seed one is drawn. What you
+    `expect` of rates makes a certificate come sooner if it is about right, and is fixed here. A
+    bandit is for one thread at a time.
 
     >>> from whitelie import RandomizedResponse
     >>> bandit = Bandit(["red", "blue"], RandomizedResponse.from_epsilon(1), seed=7)
@@ -46,11 +51,12 @@ class Bandit:
         seed: int | None = None,
         *,
         counts: Mapping[Any, tuple[int, int]] | None = None,
+        expect: Expect | Mapping[str, float] | None = None,
     ) -> None:
         policy = TS() if policy is None else policy
         if not isinstance(policy, Policy):
             raise InvalidInput("policy", policy, "give a policy such as TS() or KLUCB()")
-        if not policy.counts_feedback:
+        if not policy.runs_live:
             raise InvalidInput(
                 "policy",
                 policy,
@@ -58,17 +64,19 @@ class Bandit:
             )
         names = arm_names(arms)
         self._policy = policy
-        self._rule = rule_of(policy)
+        self._expect = Expect.of(expect)
+        self._first_arms = len(names)
         self._positions = {name: k for k, name in enumerate(names)}
         self._channels = list(arm_channels(channels, names))
-        self._packed = pack(policy, self._channels)
         self._pulls = np.zeros(len(names), dtype=np.int64)
         self._successes = np.zeros(len(names), dtype=np.int64)
+        self._memory = np.zeros((len(names), policy.memory)) if policy.memory else NO_MEMORY
         self._retired = np.zeros(len(names), dtype=bool)
         self._seed = (
             secrets.randbits(53) if seed is None else whole_number("seed", seed, most=LARGEST_SEED)
         )
-        self._decisions = 0
+        self._chooser = Chooser(self._seed)
+        self._chooser.define(policy, self._channels)
         if counts is not None:
             self.update_counts(counts)
 
@@ -124,16 +132,14 @@ class Bandit:
         `available` restricts the choice. `pending` counts decisions whose feedback may still come,
         per arm: the index policies widen as if it had come, so that they do not repeat themselves
         while they wait; names chosen within one call count as pending for those after them.
+
+        One call for n names and n calls for one give the same names, but for Thompson sampling:
+        from 8 names and 8 arms on, one call is faster and makes other draws from the same
+        distribution, after the first name.
         """
-        state = State(
-            self._pulls, self._successes, self._pending(pending), self._choosable(available)
-        )
-        chosen = np.empty(
-            1 if n is None else whole_number("n", n, most=MOST_CHOICES), dtype=np.int64
-        )
-        key, number = np.uint64(self._seed), self._decisions
-        decide(self._rule, self._packed, state, key, number, chosen)
-        self._decisions += len(chosen)
+        state = self._state(self._pending(pending), self._choosable(available))
+        count = 1 if n is None else whole_number("n", n, most=MOST_CHOICES)
+        chosen = self._chooser.choose(state, count)
         names = tuple(self._positions)
         return names[chosen[0]] if n is None else [names[k] for k in chosen]
 
@@ -147,6 +153,7 @@ class Bandit:
             position, one = self._position(arm), _bit(feedback)
             self._pulls[position] += 1
             self._successes[position] += one
+            self._remember(position, one)
             return
         if not isinstance(feedback, list | tuple | np.ndarray) or len(arm) != len(feedback):
             raise InvalidInput(
@@ -154,11 +161,19 @@ class Bandit:
             )
         positions = np.array([self._position(name) for name in arm], dtype=np.int64)
         ones = [_bit(value) for value in feedback]
+        if self._memory.shape[1]:
+            for name, value in zip(arm, ones, strict=True):
+                self.update(name, value)
+            return
         np.add.at(self._pulls, positions, 1)
         np.add.at(self._successes, positions, ones)
 
     def update_counts(self, counts: Mapping[Any, tuple[int, int]]) -> None:
         """Add {arm: (feedbacks, how many of them were 1)}; nothing if anything is wrong."""
+        self._check_no_memory("counts", counts)
+        self._add_counts(counts)
+
+    def _add_counts(self, counts: Mapping[Any, tuple[int, int]]) -> None:
         if not isinstance(counts, Mapping):
             raise InvalidInput("counts", counts, "give {arm: (feedbacks, how many were 1)}")
         checked = [(self._position(name), *_pair(name, pair)) for name, pair in counts.items()]
@@ -173,6 +188,25 @@ class Bandit:
         rows = estimate_arms(self._channels, self._pulls, self._successes, self._retired)
         return dict(zip(self._positions, rows, strict=True))
 
+    def certificate(self, delta: float = DELTA, tolerance: float = 0) -> Conclusion:
+        """Return whether one arm is known to be best, and how far the evidence has come.
+
+        The statement is wrong with probability at most `delta`, however often you ask and whenever
+        you stop; with a `tolerance`, it is that no other arm is better by more than that. It holds
+        if the counts are all reports since the bandit was made, and rates do not move. Arms that
+        were added or retired cost evidence: `whitelie.certificate` says how much.
+
+        >>> from whitelie import RandomizedResponse
+        >>> channel = RandomizedResponse.from_epsilon(1)
+        >>> counts = {"red": (2000, 1300), "blue": (2000, 900)}
+        >>> print(Bandit(["red", "blue"], channel, counts=counts).certificate())
+        red is best (wrong with probability at most 5 %, however often one looks).
+        """
+        asked = Certificate(delta, tolerance, self._expect)
+        counts = self._pulls, self._successes
+        beginning = Beginning(self._first_arms)
+        return conclude(asked, self.channels, counts, self._retired, beginning)
+
     def add_arm(
         self, name: Hashable, channel: Channel, *, counts: tuple[int, int] = (0, 0)
     ) -> None:
@@ -180,12 +214,16 @@ class Bandit:
         arm_names([*self._positions, name])
         (channel,) = arm_channels([channel], [name])
         pulls, successes = _pair(name, counts)
+        if pulls:
+            self._check_no_memory("counts", counts)
         retired = np.append(self._retired, False)
-        self._packed = pack(self._policy, [*self._channels, channel], ~retired)
+        self._chooser.define(self._policy, [*self._channels, channel], ~retired)
         self._channels.append(channel)
         self._positions[name] = len(self._positions)
         self._pulls = np.append(self._pulls, pulls)
         self._successes = np.append(self._successes, successes)
+        if self._memory.shape[1]:
+            self._memory = np.vstack([self._memory, np.zeros(self._memory.shape[1])])
         self._retired = retired
 
     def retire_arm(self, name: Hashable) -> None:
@@ -194,7 +232,7 @@ class Bandit:
         if self.arms == (name,):
             raise InvalidInput("arm", name, "this is the last arm; add another before retiring it")
         self._retired[position] = True
-        self._packed = pack(self._policy, self._channels, ~self._retired)
+        self._chooser.define(self._policy, self._channels, ~self._retired)
 
     def merge(self, other: "Bandit") -> "Bandit":
         """Return a bandit that has seen what both have seen; the seed and decisions are this one's.
@@ -205,6 +243,7 @@ class Bandit:
         """
         if not isinstance(other, Bandit):
             raise InvalidInput("other", other, "give a bandit")
+        self._check_no_memory("other", other)
         if other.policy != self._policy:
             raise InvalidInput("policy", other.policy, f"this bandit's is {self._policy}")
         if other._positions.keys() != self._positions.keys():
@@ -221,6 +260,8 @@ class Bandit:
                 )
         merged = copy.deepcopy(self)
         merged.update_counts(other.counts)
+        if self._names_at_first != other._names_at_first:
+            merged._first_arms = 1  # as if all other arms had been added
         for name in other._positions:
             if name not in other.arms:
                 merged.retire_arm(name)
@@ -248,11 +289,14 @@ class Bandit:
                         "pulls": int(self._pulls[k]),
                         "successes": int(self._successes[k]),
                         "retired": bool(self._retired[k]),
+                        **({"memory": self._memory[k].tolist()} if self._memory.shape[1] else {}),
                     }
                     for name, k in self._positions.items()
                 ],
                 "seed": self._seed,
-                "decisions": self._decisions,
+                "decisions": self._chooser.decisions,
+                "first_arms": self._first_arms,
+                "expect": None if self._expect is None else self._expect.to_dict(),
             },
             allow_nan=False,
         )
@@ -288,15 +332,41 @@ class Bandit:
             [channels[place] for place in places],
             policy_from_dict(state["policy"]),
             whole_number("seed", state["seed"], most=LARGEST_SEED),
-            counts={arm["name"]: (arm["pulls"], arm["successes"]) for arm in arms},
+            expect=state.get("expect"),
         )
+        # Earlier versions did not say which arms were added: as if all but one had been.
+        first_arms = state.get("first_arms", 1)
+        bandit._first_arms = whole_number("first_arms", first_arms, least=1, most=len(arms))
+        bandit._add_counts({arm["name"]: (arm["pulls"], arm["successes"]) for arm in arms})
+        if bandit._memory.shape[1]:
+            for k, arm in enumerate(arms):
+                bandit._memory[k] = _numbers(arm["memory"], bandit._memory.shape[1])
         for arm in arms:
             if not isinstance(arm["retired"], bool):
                 raise InvalidInput("retired", arm["retired"], "it must be true or false")
             if arm["retired"]:
                 bandit.retire_arm(arm["name"])
-        bandit._decisions = whole_number("decisions", state["decisions"])
+        bandit._chooser.decisions = whole_number("decisions", state["decisions"])
         return bandit
+
+    @property
+    def _names_at_first(self) -> set[Hashable]:
+        return set(list(self._positions)[: self._first_arms])
+
+    def _state(self, pending: Array, available: Array) -> State:
+        return State(self._pulls, self._successes, pending, available, self._memory)
+
+    def _remember(self, position: int, one: int) -> None:
+        if self._memory.shape[1]:
+            pending = np.zeros(len(self._positions), dtype=np.int64)
+            self._chooser.remember(self._state(pending, ~self._retired), position, one)
+
+    def _check_no_memory(self, field: str, value: Any) -> None:
+        if self._memory.shape[1]:
+            reason = (
+                f"{self._policy.label} remembers more than counts: give each feedback to update"
+            )
+            raise InvalidInput(field, value, reason)
 
     def _position(self, name: Any) -> int:
         try:
@@ -339,6 +409,14 @@ def _pair(name: Hashable, pair: Any) -> tuple[int, int]:
         raise InvalidInput(f"counts[{name!r}]", pair, "give (feedbacks, how many were 1)") from None
     pulls = whole_number(f"pulls[{name!r}]", pulls)
     return pulls, whole_number(f"successes[{name!r}]", successes, most=pulls)
+
+
+def _numbers(values: Any, count: int) -> list[float]:
+    reason = f"the memory of an arm is a list of {count} numbers"
+    if not isinstance(values, list) or len(values) != count:
+        raise InvalidInput("memory", values, reason)
+    most = sys.float_info.max
+    return [real_number("memory", value, reason, least=-most, most=most) for value in values]
 
 
 def _bit(value: Any) -> int:

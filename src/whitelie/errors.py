@@ -1,7 +1,25 @@
-"""Everything whitelie raises on purpose.
+"""What whitelie raises on purpose about input, stores, networks and files: `WhitelieError`.
 
+```text
 WhitelieError
-└── InvalidInput (also a ValueError)   a value from outside was refused; nothing was changed
+├── InvalidInput (ValueError)          a value from outside was refused; nothing was changed
+├── whitelie.client
+│   ├── NoAnswer                       the service did not answer in time; raised by transports
+│   ├── StorageFailed                  the device's storage failed; the client warns of it
+│   └── ApplicationFailed (RuntimeError)   an application in this process did not start or end
+└── whitelie.service
+    ├── Refusal (ValueError)           a request was refused: its error code and HTTP status
+    ├── Stale                          experiments or keys have changed; nothing was done
+    └── Unavailable                    the store cannot work now; nothing was done
+        └── ConnectionLost             the connection broke; a write may have been done or not
+```
+
+In parentheses is the builtin that a class derives from as well. A class whose name begins with an
+underscore never leaves its module and is not drawn. `WhitelieWarning` is a warning, not an error:
+the client warns where a program should not stop.
+
+Mistakes in a program that extends whitelie are Python's own errors: TypeError and
+NotImplementedError for the author of a rule or store, AttributeError for a name that is not there.
 """
 
 import math
@@ -14,7 +32,7 @@ _SHORT.maxstring = 80
 
 
 class WhitelieError(Exception):
-    """The root of all errors that whitelie raises on purpose."""
+    """The root of the tree above: catch it to catch them all."""
 
 
 class InvalidInput(WhitelieError, ValueError):

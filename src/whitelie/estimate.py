@@ -8,7 +8,6 @@ import numpy as np
 from whitelie.channel import Channel
 from whitelie.kernel.arms import Array, levels_at, pack, rewards_at
 from whitelie.kernel.interval import feedback_interval
-from whitelie.policy import TS
 
 ALPHA = 0.05
 MISSPECIFICATION_ALPHA = 0.001
@@ -22,9 +21,10 @@ class Estimate:
     """What is known of one arm's mean reward.
 
     `rate` is the share of feedbacks that were 1, `estimate` the mean reward it stands for, clipped
-    to [0, 1]; both are None without feedback. The truth leaves [lower, upper] *ever* with
-    probability at most 5 %, however often one looks. `misspecified` says that the feedback can
-    hardly come from this channel: the 99.9 % interval of its mean misses g([0, 1]).
+    to [0, 1]; both are None without feedback. [lower, upper] is anytime-valid: the probability that
+    the truth lies outside it at any time is at most 5 %, however often one looks. `misspecified`
+    says that the feedback can hardly come from this channel: the 99.9 % interval of its mean misses
+    g([0, 1]).
     """
 
     pulls: int
@@ -41,7 +41,7 @@ class Estimate:
 def reward_interval(
     channel: Channel, pulls: int, successes: int, alpha: float = ALPHA
 ) -> tuple[float, float]:
-    """Return the interval of mean rewards that is valid under continuous looking.
+    """Return the anytime-valid interval of mean rewards: it holds at all times together.
 
     It is the part of [0, 1] whose feedback the counts do not reject, or the nearest end; all of
     [0, 1] where the channel is misspecified, since then the counts say nothing about rewards.
@@ -71,7 +71,7 @@ def probabilities_best(channels: Sequence[Channel], pulls: Array, successes: Arr
     """
     from scipy.special import betainc, betaincinv, expit  # noqa: PLC0415 (heavy)
 
-    arms = pack(TS(), channels)
+    arms = pack("corrected", channels)
     a = np.where(arms.mirrored, pulls - successes, successes)[:, None] + 1.0
     b = pulls[:, None] + 2.0 - a
     tail = expit(np.linspace(-16, 0, 200))

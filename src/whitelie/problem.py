@@ -1,4 +1,4 @@
-"""Arms: their names, hidden mean rewards and channels, and what follows from them."""
+"""A problem: arms with names, hidden mean rewards and channels, and what follows from them."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ def private_channels(epsilon: float, steps: int = 24) -> list[tuple[float, float
     p = 1 / (1 + math.exp(-epsilon))
     corners = [(0.0, 0.0), (p, 1 - p), (1.0, 1.0), (1 - p, p), (0.0, 0.0)]
     edges = [
-        tuple(a + (b - a) * i / steps for a, b in zip(start, end, strict=True))
+        (start[0] + (end[0] - start[0]) * i / steps, start[1] + (end[1] - start[1]) * i / steps)
         for start, end in pairwise(corners)
         for i in range(steps + 1)
     ]
@@ -26,7 +26,7 @@ def private_channels(epsilon: float, steps: int = 24) -> list[tuple[float, float
         for zero, one in edges
         for shrink in (0.25, 0.5, 0.75)
     ]
-    return [*edges, *inner]  # type: ignore[list-item]
+    return [*edges, *inner]
 
 
 def is_private(zero: float, one: float, epsilon: float) -> bool:

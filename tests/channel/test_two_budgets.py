@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from test_coin import exponential_lower_bound
-from test_optimality import MEANS, separation
+from channel.test_coin import exponential_lower_bound
+from channel.test_optimality import MEANS, separation
 from whitelie import IDENTITY, InvalidInput, RandomizedResponse
 from whitelie.channel import coin
 
@@ -42,7 +42,7 @@ def test_the_coins_integers_keep_both_budgets(epsilon0: float, epsilon1: float) 
 
 
 @given(st.floats(1e-3, 8), st.floats(1e-3, 8))
-def test_the_formula_and_no_timid_rounding(epsilon0: float, epsilon1: float) -> None:
+def test_the_formula_is_met_without_needless_rounding(epsilon0: float, epsilon1: float) -> None:
     channel = of(epsilon0, epsilon1)
     lie = math.expm1(epsilon0) / math.expm1(epsilon0 + epsilon1)
     assert 1 - channel.p00 == pytest.approx(lie, rel=1e-9)
@@ -92,8 +92,8 @@ def test_no_channel_within_both_budgets_separates_better(epsilon0: float, epsilo
             rivals.append((zero, min(max(one, 0.0), 1.0)))
     for mean, other in product(MEANS, MEANS):
         achieved = separation(1 - best.p00, best.p11, mean, other)
-        found = max(separation(zero, one, mean, other) for zero, one in rivals)
-        assert found <= achieved * (1 + 1e-6) + 1e-12
+        largest = max(separation(zero, one, mean, other) for zero, one in rivals)
+        assert largest <= achieved * (1 + 1e-6) + 1e-12
         if mean != other and epsilon0 < math.inf:
             bolder = of(1.1 * epsilon0, 1.1 * epsilon1)
             assert separation(1 - bolder.p00, bolder.p11, mean, other) > achieved

@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from helpers.paths import ROOT
+from whitelie import plan
 from whitelie.cli import app
 
 DESIGN = ["--arms", "3", "--rate", "0.4", "--difference", "0.2", "--traffic", "500"]
+
+
+@pytest.fixture(autouse=True)
+def few_replicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command says is tested here; `tests/planning` holds the numbers."""
+    assert plan.__kwdefaults__ is not None
+    monkeypatch.setitem(plan.__kwdefaults__, "replicates", 100)
 
 
 def run(*arguments: str) -> Any:
@@ -23,13 +32,40 @@ def test_the_table_has_a_row_and_a_sentence_for_every_epsilon() -> None:
     assert done.exit_code == 0, done.output
     said = done.stdout
     assert "each answer is truthful with probability 73 %" in said
-    assert "at most a factor 2.72" in said
+    assert "at most a factor of 2.72" in said
     assert "4 reports of one person at ε = 3 cost 12 in total" in said
     assert "Recommendation: symmetric randomised response with ε = " in said
     assert "if differences were smaller (16 instead of 20 percentage points)" in said
     assert "slope 0.462" in said
     assert "a report of “no” then proves a “no”" in said
     assert all(len(line) <= 80 for line in said.split("ε = 1:")[0].splitlines())
+
+
+def test_the_tables_of_a_plan_to_know_fit_a_terminal() -> None:
+    done = run(*DESIGN, "--epsilon", "3", "--goal", "know", "--know", "0.5", "--within-days", "30")
+    assert done.exit_code == 0, done.output
+    tables, _, rest = done.stdout.partition("ε = 3: ")
+    assert all(len(line) <= 80 for line in tables.splitlines())
+    names = ("TopTwo-CF (know=0.5)", "TopTwo-CF", "kl-UCB-CF", "TS-CF", "equal shares")
+    for name in names:
+        assert re.search(rf" 3 +{re.escape(name)} +(≥ |> )?[\d.]+", tables), name
+    for know in ("0.1", "0.2", "0.35", "0.6", "1"):
+        assert re.search(rf"^ +{know} +[\d.]+ ± ", tables, re.MULTILINE), know
+    assert "95 %: " in tables
+    assert "it expects a rate of 40 % and a difference of 20 percentage points" in rest
+    assert "Recommendation: symmetric randomised response with ε = " in rest
+
+
+def test_what_a_certificate_asks_for_is_given_to_the_plan() -> None:
+    given = ("--delta", "0.1", "--tolerance", "0.02", "--expect", "0.3,0.1", "--json")
+    done = run("--rates", "0.2,0.6", "--traffic", "100", "--epsilon", "3", *given)
+    assert done.exit_code == 0, done.output
+    asked = json.loads(done.stdout)["design"]["goal"]
+    expect = {"rate": 0.3, "difference": 0.1}
+    assert asked["certificate"] == {"delta": 0.1, "tolerance": 0.02, "expect": expect}
+    done = run("--rates", "0.2,0.6", "--traffic", "100", "--epsilon", "3", "--expect", "none")
+    assert "expects" not in done.stdout
+    assert "wrong with probability at most 5 %" in done.stdout
 
 
 def test_json_has_an_entry_for_every_epsilon_and_a_recommendation(tmp_path: Path) -> None:
@@ -41,7 +77,7 @@ def test_json_has_an_entry_for_every_epsilon_and_a_recommendation(tmp_path: Path
     assert told["design"]["rates"] == [0.4, 0.4, pytest.approx(0.6)]
 
 
-def test_late_reports_are_told_in_the_table_and_in_json() -> None:
+def test_late_reports_are_in_the_table_and_in_json() -> None:
     done = run(*DESIGN, "--epsilon", "3", "--arrive", "0.6", "--delay", "7")
     assert done.exit_code == 0, done.output
     assert "60 % of the answers are reported on, 7 days after the decision." in done.stdout
@@ -99,6 +135,14 @@ def test_something_else_in_the_sheets_place_is_left_alone(tmp_path: Path) -> Non
         ([*DESIGN, "--within-days", "3", "--lose-at-most", "3"], "one budget"),
         ([*DESIGN, "--out", "/nowhere/sheet.html"], "there is no folder"),
         (["--traffic", "500"], "rates"),
+        ([*DESIGN, "--goal", "learn"], 'choose "earn", or "know"'),
+        ([*DESIGN, "--know", "0.5"], 'the goal "know"'),
+        ([*DESIGN, "--goal", "know", "--know", "0"], "choose Thompson sampling"),
+        ([*DESIGN, "--goal", "know", "--delta", "0.6"], "at most 0.5"),
+        ([*DESIGN, "--goal", "know", "--tolerance", "-1"], "from 0 to 1"),
+        ([*DESIGN, "--goal", "know", "--expect", "0.5"], "as 0.05,0.01, or none"),
+        ([*DESIGN, "--goal", "know", "--expect", "0.5,0"], "above 0 and below 1"),
+        (["--rates", "0.4,0.6,0.6", "--traffic", "500", "--goal", "know"], "does not matter"),
     ],
 )
 def test_bad_input_is_one_sentence_that_helps(arguments: list[str], words: str) -> None:
@@ -116,7 +160,7 @@ def test_a_budget_that_nobody_can_keep_names_the_closest() -> None:
 
 @pytest.mark.long
 def test_the_documented_plan_is_what_the_command_prints() -> None:
-    page = (Path(__file__).parent.parent / "docs/plan.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/plan.md").read_text(encoding="utf-8")
     command, printed = re.findall(r"```console\n(.*?)```", page, re.DOTALL)[:2]
     arguments = shlex.split(command.replace("\\\n", " ").split(" --out ")[0])
     done = run(*arguments[2:])

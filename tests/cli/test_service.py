@@ -1,6 +1,7 @@
 """`whitelie experiment` and `whitelie key`: what operators do from the shell."""
 
 import json
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -8,12 +9,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from whitelie.cli import app
-from whitelie.service import registry, secret
-from whitelie.service.keys import hash_of
-from whitelie.service.moment import this_minute
-from whitelie.service.store import Batch, Key, Place, Report
-from whitelie.service.store.sqlite import SQLiteStore
-from whitelie.service.token import Decision
+from whitelie.service.engine import secrets
+from whitelie.service.engine.keys import hash_of
+from whitelie.service.experiment import changes
+from whitelie.service.minutes import this_minute
+from whitelie.service.store.contract import Batch, Cell, Decision, Key, ReportedBit
+from whitelie.service.store.sqlite.store import SQLiteStore
 
 DESCRIPTION = {
     "name": "Front <b>page</b>",
@@ -54,7 +55,7 @@ def test_an_experiment_is_created_listed_paused_and_stopped(database: Path) -> N
     for words, status in (("pause", "paused"), ("resume", "running"), ("stop", "stopped")):
         assert run(database, "experiment", words, "front-b-page-b").exit_code == 0
         with closing(SQLiteStore(database)) as store:
-            first, second = map(registry.definition_of, store.experiments())
+            first, second = map(changes.definition_of, store.experiments())
         assert first.status == status
         assert second.status == "running"
     refused = run(database, "experiment", "resume", "front-b-page-b")
@@ -69,16 +70,45 @@ def test_show_corrects_what_was_counted(database: Path) -> None:
         (saved,) = store.experiments()
         epoch = store.new_epoch()
         reports = [
-            Report(Decision(saved.number, arm, epoch, 2 * i + arm, minute, minute + 9), bit)
+            ReportedBit(Decision(saved.number, arm, epoch, 2 * i + arm, minute, minute + 9), bit)
             for arm, ones in ((0, 700), (1, 300))
             for i, bit in enumerate([1] * ones + [0] * (1000 - ones))
         ]
-        issued = {Place(saved.number, arm, minute): 1000 for arm in (0, 1)}
+        issued = {Cell(saved.number, arm, minute): 1000 for arm in (0, 1)}
         store.commit(Batch(issued, reports))
     shown = run(database, "experiment", "show", "front-b-page-b").output
-    assert shown.startswith("red is best (settled); 2,000 reports.")
+    assert shown.startswith("No certificate yet: red leads with all of the evidence, which is ")
+    with closing(SQLiteStore(database)) as store:
+        (saved,) = store.experiments()
+        noted = changes.definition_of(saved).with_certificate("red", minute)
+        changes.change(store, saved, noted)
+    sentence = "red is best (wrong with probability at most 5 %, however often one looks)."
+    shown = " ".join(run(database, "experiment", "show", "front-b-page-b").output.split())
+    assert shown.startswith(f"{sentence} 2,000 reports so far. arm ")
     assert "70.0%" in shown  # the raw rate
     assert "93.3%" in shown  # (0.7 − 0.2689) / 0.4621
+
+
+def test_an_arm_is_shipped_and_that_is_undone(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(database)
+    done = run(database, "experiment", "ship", "front-b-page-b", "blue")
+    assert done.output == "front-b-page-b is shipped: everybody sees blue\n"
+    shown = run(database, "experiment", "show", "front-b-page-b").output
+    assert shown.startswith("Shipped: everybody sees blue. No reports yet; 0 decisions issued.")
+    assert "shipped" in run(database, "experiment", "list").output
+    refused = run(database, "experiment", "pause", "front-b-page-b")
+    assert (refused.exit_code, "undone within a day" in refused.stderr) == (2, True)
+    done = run(database, "experiment", "unship", "front-b-page-b")
+    assert done.output == "front-b-page-b is running\n"
+    refused = run(database, "experiment", "ship", "front-b-page-b", "green")
+    assert (refused.exit_code, "there is no arm 'green'" in refused.stderr) == (2, True)
+    run(database, "experiment", "ship", "front-b-page-b", "red")
+    later = time.time() + 86_400 + 120
+    monkeypatch.setattr("whitelie.service.minutes.now", lambda: later)
+    refused = run(database, "experiment", "unship", "front-b-page-b")
+    assert (refused.exit_code, "more than a day ago" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +120,8 @@ def test_show_corrects_what_was_counted(database: Path) -> None:
         ({"policy": "WR(TS)"}, "policy: WR(TS) keeps more than counts"),
         ({"arms": [{"key": "red"}, {"key": "red"}]}, "two arms have the key 'red'"),
         ({"colour": "red"}, "colour"),
+        ({"goal": "know", "policy": "TS-CF"}, "goal: give a goal or a policy, not both"),
+        ({"delta": 0.6}, "delta: the probability of a wrong certificate"),
     ],
 )
 def test_what_cannot_be_created_is_refused(
@@ -154,24 +186,24 @@ def test_wrong_commands_on_keys_are_refused(
 
 def test_the_secret_of_tokens_is_rotated(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WHITELIE_SECRET", raising=False)
-    file = secret.file_beside(database)
-    secret.rotate(file)
-    (old,) = secret.token_secrets(file)
+    file = secrets.file_beside(database)
+    secrets.rotate(file)
+    (old,) = secrets.token_secrets(file)
     assert run(database, "key", "rotate", "--tokens").exit_code == 0
-    new, kept = secret.token_secrets(file)
+    new, kept = secrets.token_secrets(file)
     assert kept == old != new
     assert file.stat().st_mode & 0o777 == 0o600
 
     link = database.with_name("link.db")
     link.symlink_to(database)
-    assert secret.file_beside(link) == file
+    assert secrets.file_beside(link) == file
     beside = link.with_name("link.db.secret")
     file.rename(beside)  # where an earlier version has put it
-    assert secret.token_secrets(secret.file_beside(link)) == [new, kept]
+    assert secrets.token_secrets(secrets.file_beside(link)) == [new, kept]
     assert file.stat().st_mode & 0o777 == 0o600
 
     monkeypatch.setenv("WHITELIE_SECRET", "s" * 32)
     refused = run(database, "key", "rotate", "--tokens")
     assert (refused.exit_code, "WHITELIE_SECRET" in refused.stderr) == (2, True)
     monkeypatch.delenv("WHITELIE_SECRET")
-    assert secret.token_secrets(file) == [new, kept]
+    assert secrets.token_secrets(file) == [new, kept]

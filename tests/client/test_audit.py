@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from audit import Interval, Record, audit, complaints
-from devices import (
+from helpers.client_audit import Interval, Record, audit, complaints
+from helpers.simulated_devices import (
     KEY,
     ONE,
     SPREAD,
@@ -60,12 +60,12 @@ def unflipped(stub: Stub, storage: Storage) -> Client:
 )
 @pytest.mark.parametrize("rule", [next_visit, when_due])
 def test_the_client_keeps_its_promise(rule: Make, number: int, power: float) -> None:
-    found = audit(visits(rule, number))
-    print(found)
-    assert complaints(found, ONE, WINDOW) == []
-    assert found.shares == (1.0, 1.0)
-    assert found.earliest >= WINDOW
-    assert found.epsilon > power, "the audit has no power"
+    audited = audit(visits(rule, number))
+    print(audited)
+    assert complaints(audited, ONE, WINDOW) == []
+    assert audited.shares == (1.0, 1.0)
+    assert audited.earliest >= WINDOW
+    assert audited.epsilon > power, "the audit has no power"
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ LEAVING = People(leaves=(0.6, 0.9))
 
 def test_next_visit_hides_who_has_left_the_page() -> None:
     """Nine in ten who click leave the page, and six in ten of the others."""
-    found = audit(visits(next_visit, 2_000, people=LEAVING))
-    assert complaints(found, ONE, WINDOW) == []
-    assert found.shares == (1.0, 1.0)
+    audited = audit(visits(next_visit, 2_000, people=LEAVING))
+    assert complaints(audited, ONE, WINDOW) == []
+    assert audited.shares == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_the_audit_reads_records() -> None:
         return Record(5.0, 5.0 + WINDOW + late, reward, bit)
 
     def said(**sabotage: float) -> list[str]:
-        found = audit(record(number % 2, **sabotage) for number in range(VISITS))
-        return complaints(found, ONE, WINDOW)
+        audited = audit(record(number % 2, **sabotage) for number in range(VISITS))
+        return complaints(audited, ONE, WINDOW)
 
     assert said() == []
     assert len(said(skips=0.1)) >= 1

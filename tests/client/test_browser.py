@@ -23,16 +23,17 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Error, Page, Request, Route
 
-from browser import ARGUMENTS, EXECUTABLES
-from process import ADMIN_KEY, Server, until
-from whitelie.service import keys
-from whitelie.service.store import Key
-from whitelie.service.store.sqlite import SQLiteStore
+from helpers.chromium_page import ARGUMENTS, EXECUTABLES
+from helpers.paths import ROOT
+from helpers.service_process import ADMIN_KEY, Server, until
+from whitelie.service.engine import keys
+from whitelie.service.store.contract import Key
+from whitelie.service.store.sqlite.store import SQLiteStore
 
 HERE = Path(__file__).parent
-MODULE = HERE.parent / "clients" / "js" / "whitelie.js"
+MODULE = ROOT / "clients/js/whitelie.js"
 ARMS = ("plain", "kind")
-PATIENCE = 60.0
+HANG_TIMEOUT_SECONDS = 120.0
 """Seconds after which a test gives up; nothing is said about speed."""
 
 DAY = 86_400_000
@@ -54,7 +55,7 @@ FILL_STORAGE = """() => {
     try { localStorage.setItem(`filled ${number}`, "x".repeat(size)); } catch { size /= 2; }
   }
 }"""
-FAREWELLS = {
+PAGEHIDE_SENDERS = {
     "sendBeacon": "navigator.sendBeacon(url, body)",
     "keepalive": "fetch(url, { method: 'POST', body, keepalive: true })",
 }
@@ -97,12 +98,12 @@ class Shop:
 
     def outcomes(self) -> Counter[str]:
         """Return how many reports ever came, of any experiment and in whatever way, by outcome."""
-        found = re.findall(
+        counts = re.findall(
             r'^whitelie_reports_total\{outcome="(\w+)"\} (\d+)',
             self._ask("GET", "/metrics").text,
             re.M,
         )
-        return Counter({outcome: int(number) for outcome, number in found})
+        return Counter({outcome: int(number) for outcome, number in counts})
 
     def address(
         self, page: str, experiment: str | None, options: dict[str, Any], sticky: bool = False
@@ -151,7 +152,7 @@ class Device:
     @classmethod
     def of(cls, shop: Shop, context: BrowserContext) -> "Device":
         device = cls(shop, context, shop.outcomes())
-        context.set_default_timeout(PATIENCE * SECOND)
+        context.set_default_timeout(HANG_TIMEOUT_SECONDS * SECOND)
         context.on("request", device._request)
         context.on("weberror", lambda error: device.errors.append(str(error.error)))
         context.on(
@@ -239,11 +240,11 @@ def device(shop: Shop, chromium: Browser) -> Iterator[Device]:
 
 def eventually(page: Page, condition: Callable[[], bool]) -> None:
     """Wait until a condition holds; the page and its events go on meanwhile."""
-    for _ in range(round(PATIENCE / 0.05)):
+    for _ in range(round(HANG_TIMEOUT_SECONDS / 0.05)):
         if condition():
             return
         page.wait_for_timeout(50)
-    raise AssertionError(f"not in {PATIENCE} seconds")
+    raise AssertionError(f"not in {HANG_TIMEOUT_SECONDS} seconds")
 
 
 def stored(page: Page) -> list[dict[str, Any]]:
@@ -326,7 +327,7 @@ def reload(device: Device, page: Page) -> Page:
 
 def crash(device: Device, page: Page) -> Page:
     crashed: list[Page] = []
-    page.on("crash", lambda crashing: crashed.append(crashing))  # noqa: PLW0108
+    page.on("crash", lambda crashing: crashed.append(crashing))  # noqa: PLW0108 (Playwright counts its parameters)
     with pytest.raises(Error):
         page.goto("chrome://crash")
     after = device.open()
@@ -453,7 +454,7 @@ def test_leaving_sends_nothing_early(
     assert len(device.reports) == 1
 
 
-def test_the_watch_sees_errors(device: Device) -> None:
+def test_page_errors_are_recorded(device: Device) -> None:
     """Negative control: nobody catches these."""
     page = device.open()
     page.evaluate("() => { setTimeout(() => { throw new Error('thrown'); }) }")
@@ -461,12 +462,12 @@ def test_the_watch_sees_errors(device: Device) -> None:
     eventually(page, lambda: len(device.errors) == 2)
 
 
-@pytest.mark.parametrize("farewell", FAREWELLS)
-def test_the_watch_hears_farewells(shop: Shop, device: Device, farewell: str) -> None:
+@pytest.mark.parametrize("farewell", PAGEHIDE_SENDERS)
+def test_requests_sent_on_pagehide_are_recorded(shop: Shop, device: Device, farewell: str) -> None:
     """Negative control: what a page sends as it closes is heard."""
     page = device.open(shop.create(window=600))
     page.evaluate(
-        f"""([url, body]) => addEventListener("pagehide", () => {FAREWELLS[farewell]})""",
+        f"""([url, body]) => addEventListener("pagehide", () => {PAGEHIDE_SENDERS[farewell]})""",
         [f"{shop.service}/v1/feedback", json.dumps({"token": stored(page)[0]["token"], "bit": 1})],
     )
     page.close(run_before_unload=True)
@@ -543,7 +544,7 @@ def test_a_decision_that_does_not_stick_waits_for_no_lock(shop: Shop, device: De
       client.decide(experiment).then(({ arm }) => arm),
       new Promise((done) => setTimeout(done, patience, "it waits")),
     ])"""
-    assert page.evaluate(arm, [experiment, PATIENCE * SECOND]) in ARMS
+    assert page.evaluate(arm, [experiment, HANG_TIMEOUT_SECONDS * SECOND]) in ARMS
 
 
 # Storage and network ------------------------------------------------------------------------------
@@ -664,10 +665,10 @@ class Elsewhere(BaseHTTPRequestHandler):
         self._answer(200, b"")
 
     def do_POST(self) -> None:
-        self.server.heard.append(self.path)  # type: ignore[attr-defined]
+        self.server.heard.append(self.path)  # type: ignore[attr-defined]  # set on the server by this test
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if "/moved" in self.path or self.path == "/v1/feedback":
-            self._answer(self.server.status, b"")  # type: ignore[attr-defined]
+            self._answer(self.server.status, b"")  # type: ignore[attr-defined]  # set on the server by this test
         else:
             self._answer(200, json.dumps({"decisions": [GOOD]}).encode())
 
@@ -691,7 +692,7 @@ class Elsewhere(BaseHTTPRequestHandler):
 def test_redirects_are_not_followed(device: Device, status: int) -> None:
     """A question shows the fallback; a report stays on the device."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        server.status, server.heard = status, []  # type: ignore[attr-defined]
+        server.status, server.heard = status, []  # type: ignore[attr-defined]  # set on the server by this test
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         assert shown(device.open("moved", server=address)) == "fallback"
@@ -701,7 +702,7 @@ def test_redirects_are_not_followed(device: Device, status: int) -> None:
         after.evaluate("client.flush()")
         assert [each["token"] for each in stored(after)] == [GOOD["token"]]
         asked = ["/v1/experiments/moved/decisions", "/v1/experiments/headline/decisions"]
-        assert server.heard == [*asked, "/v1/feedback"]  # type: ignore[attr-defined]
+        assert server.heard == [*asked, "/v1/feedback"]  # type: ignore[attr-defined]  # set on the server by this test
         server.shutdown()
 
 
@@ -858,7 +859,7 @@ def test_malformed_answers_show_the_fallback(shop: Shop, device: Device) -> None
     for name, body in MALFORMED.items():
         page = device.context.new_page()
         cross = {"Access-Control-Allow-Origin": "*"}
-        page.route("**/decisions", lambda route: route.fulfill(body=body, headers=cross))  # noqa: B023
+        page.route("**/decisions", lambda route: route.fulfill(body=body, headers=cross))
         device.open(experiment, page)
         assert shown(page) == "fallback", name
         page.click("#buy")

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,10 @@ import numpy
 import pytest
 
 import whitelie.client
-from devices import (
+from helpers.in_process_service import Clock
+from helpers.processes import started
+from helpers.service_process import ADMIN_KEY, Server, until
+from helpers.simulated_devices import (
     FLIPS,
     KEY,
     LARGEST,
@@ -39,8 +42,6 @@ from devices import (
     decision,
     operating,
 )
-from process import ADMIN_KEY, Server, until
-from service import Clock
 from whitelie import InvalidInput
 from whitelie.client import (
     HTTP,
@@ -55,7 +56,7 @@ from whitelie.client import (
     Storage,
     WhitelieWarning,
 )
-from whitelie.client.report import Report
+from whitelie.client.pending_report import PendingReport
 
 pytestmark = pytest.mark.filterwarnings("ignore:whitelie. the bits are not secret")
 
@@ -108,7 +109,7 @@ def test_randomness_is_secret_unless_a_test_says_otherwise(stub: Stub) -> None:
         client_of(stub, random_bits_for_tests_only=chosen())
 
 
-def test_a_round_with_the_real_service(tmp_path: Path) -> None:
+def test_a_decision_and_its_report_with_the_real_service(tmp_path: Path) -> None:
     with operating(tmp_path) as operator:
         experiment = operator.create()
         recorder = Recorder(operator.server, operator.clock)
@@ -147,7 +148,7 @@ def test_both_bits_and_the_time_are_stored_before_the_choice_is_returned(
     draws = chosen(0, LARGEST, 2**31)
     client = client_of(stub, storage=storage, random_bits_for_tests_only=draws)
     choice = client.decide("button")
-    (key,) = [key for key in storage.keys() if "report" in key]  # noqa: SIM118
+    (key,) = [key for key in storage.keys() if "report" in key]
     now = round(stub.clock() * 1000)
     stored = json.loads(storage.get(key) or "")
     assert stored == {
@@ -346,7 +347,7 @@ def test_a_ledger_that_is_not_understood_counts_as_full(stub: Stub, key: str, te
     assert client.next_due is not None
 
 
-def test_what_an_earlier_version_spent_is_spent(stub: Stub) -> None:
+def test_what_an_earlier_version_charged_still_counts(stub: Stub) -> None:
     storage = Memory()
     now = round(1000 * stub.clock())
     storage.set("whitelie.ledger", json.dumps({"start": now - 1000, "spent": 8.5}))
@@ -354,7 +355,7 @@ def test_what_an_earlier_version_spent_is_spent(stub: Stub) -> None:
     client = client_of(stub, storage=storage)
     for _ in range(3):
         client.decide("button")
-    assert sorted(key for key in storage.keys() if "charge" in key)[1] == "whitelie.charge.ledger"  # noqa: SIM118
+    assert sorted(key for key in storage.keys() if "charge" in key)[1] == "whitelie.charge.ledger"
     stub.clock.forward(WINDOW + SPREAD)
     assert client.flush() == 1
     assert client_of(stub, storage=storage).flush() == 1, "that of the earlier version, at a start"
@@ -410,13 +411,13 @@ def test_the_cap_holds_around_every_change_of_days(stub: Stub) -> None:
     assert sent == [0, 1, 0, 2, 0, 0, 1]
 
 
-def test_what_was_charged_unseen_is_not_sent_beyond_the_cap(stub: Stub) -> None:
+def test_tabs_that_charge_at_once_do_not_exceed_the_cap(stub: Stub) -> None:
     """Clients that do not see each other's charges, as tabs in the same instant."""
     shared = Memory()
     for _ in range(11):
         alone = Memory()
         client_of(stub, storage=alone).decide("button")
-        for key in alone.keys():  # noqa: SIM118
+        for key in alone.keys():
             shared.set(key, alone.get(key) or "")
     assert len(shared.keys()) == 22
     stub.clock.forward(WINDOW + SPREAD)
@@ -435,7 +436,7 @@ def test_a_race_is_decided_once_whatever_the_clock_does(stub: Stub) -> None:
         client = client_of(stub, storage=alone, cap=Cap(1), random_bits_for_tests_only=flips)
         client.decide("button")
         stub.clock.forward(0.005)
-        for key in alone.keys():  # noqa: SIM118
+        for key in alone.keys():
             shared.set(key.rpartition(".")[0] + "." + name, alone.get(key) or "")
         assert len(shared.keys()) == 2 * number + 2
     stub.clock.forward(WINDOW + SPREAD / 4)
@@ -453,7 +454,7 @@ def test_a_race_is_decided_however_late_the_reports_leave(stub: Stub) -> None:
     for _ in range(5):
         alone = Memory()
         client_of(stub, storage=alone, cap=Cap(1), random_bits_for_tests_only=last).decide("button")
-        for key in alone.keys():  # noqa: SIM118
+        for key in alone.keys():
             shared.set(key, alone.get(key) or "")
     stub.clock.forward(41 * DAY)
     alone_again = client_of(stub, storage=shared, cap=Cap(1), random_bits_for_tests_only=last)
@@ -462,7 +463,7 @@ def test_a_race_is_decided_however_late_the_reports_leave(stub: Stub) -> None:
     assert client_of(stub, storage=shared).flush() == 1
 
 
-def test_consent_withdrawn_between_two_reports_holds_the_second(stub: Stub) -> None:
+def test_consent_withdrawn_between_two_reports_stops_the_second(stub: Stub) -> None:
     client = client_of(stub, consent=lambda: not stub.reports)
     client.decide("button")
     client.decide("button")
@@ -502,18 +503,18 @@ def test_without_consent_nothing_is_stored(stub: Stub) -> None:
     assert client.next_due is not None
 
 
-def test_withdrawn_consent_holds_back_what_waits(stub: Stub) -> None:
+def test_stored_reports_are_not_sent_after_consent_is_withdrawn(stub: Stub) -> None:
     storage, given = Memory(), [True]
     draws = chosen(0, LARGEST)
     client = client_of(
         stub, storage=storage, consent=lambda: given[0], random_bits_for_tests_only=draws
     )
     choice = client.decide("button")
-    stored = {key: storage.get(key) for key in storage.keys()}  # noqa: SIM118
+    stored = {key: storage.get(key) for key in storage.keys()}
     given[0] = False
     choice.reward(1)
     client.decide("button")
-    assert {key: storage.get(key) for key in storage.keys()} == stored  # noqa: SIM118
+    assert {key: storage.get(key) for key in storage.keys()} == stored
     stub.clock.forward(WINDOW + SPREAD)
     assert client.flush() == 0
     assert not stub.reports
@@ -529,7 +530,7 @@ def test_without_consent_what_has_expired_is_removed(stub: Stub) -> None:
     given[0] = False
     stub.clock.forward(WEEK + 1)
     client.flush()
-    assert ["charge" in key for key in storage.keys()] == [True]  # noqa: SIM118
+    assert ["charge" in key for key in storage.keys()] == [True]
 
 
 def test_only_true_is_consent(stub: Stub) -> None:
@@ -590,7 +591,7 @@ def test_sticky_without_a_report_stays_too(stub: Stub) -> None:
         '{"arm": "x", "server": null}',
     ],
 )
-def test_a_sticky_choice_that_is_not_understood_is_decided_anew(stub: Stub, text: str) -> None:
+def test_a_sticky_choice_that_is_not_understood_is_replaced(stub: Stub, text: str) -> None:
     storage = Memory()
     storage.set("whitelie.sticky.button", text)
     assert client_of(stub, storage=storage).decide("button", sticky=True).arm == "green"
@@ -625,7 +626,7 @@ def test_two_who_decide_at_once_stick_to_one_choice(clock: Clock) -> None:
     clients = [client_of(meeting, storage=storage) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda client: client.decide("button", sticky=True), clients))
-    reports = [key for key in storage.keys() if "report" in key]  # noqa: SIM118
+    reports = [key for key in storage.keys() if "report" in key]
     assert len(reports) == 1
 
 
@@ -740,7 +741,7 @@ def decided(stub: Stub, **changes: Any) -> Client:
 
 @OUTCOMES
 @pytest.mark.parametrize("trouble", [None, Answer(500), Answer(429), Answer(400), Answer(404)])
-def test_a_retry_sends_the_same_bit_after_longer_and_longer_waits(
+def test_a_retry_sends_the_same_bit_with_exponential_backoff(
     stub: Stub, trouble: Answer | None, outcome: int
 ) -> None:
     client = client_of(stub)
@@ -761,7 +762,7 @@ def test_a_retry_sends_the_same_bit_after_longer_and_longer_waits(
     assert len({json.dumps(report.body) for report in stub.reports}) == 1
 
 
-def test_retry_after_is_kept_if_it_is_longer(stub: Stub) -> None:
+def test_retry_after_replaces_a_shorter_backoff(stub: Stub) -> None:
     client = decided(stub)
     stub.feedback = Answer(503, b"", 100)
     with warned(NOT_TAKEN):
@@ -801,7 +802,7 @@ def test_a_service_that_is_away_is_asked_once_not_once_for_each_report(stub: Stu
     assert client.flush() == 10
 
 
-def test_a_service_that_was_back_is_waited_for_anew(stub: Stub) -> None:
+def test_the_backoff_starts_again_after_a_success(stub: Stub) -> None:
     client = client_of(stub)
     for trouble in (None, None, Answer(200), None):
         client.decide("button")
@@ -813,7 +814,7 @@ def test_a_service_that_was_back_is_waited_for_anew(stub: Stub) -> None:
     assert client.next_due == stub.clock() + 5
 
 
-def test_a_clock_set_back_makes_no_wait_longer(stub: Stub) -> None:
+def test_a_clock_set_back_does_not_prolong_the_backoff(stub: Stub) -> None:
     client = decided(stub)
     stub.feedback = None
     with warned(NOT_TAKEN):
@@ -826,7 +827,7 @@ def test_a_clock_set_back_makes_no_wait_longer(stub: Stub) -> None:
     assert client.flush() == 1
 
 
-def test_a_report_that_is_refused_holds_up_no_other(stub: Stub) -> None:
+def test_a_refused_report_does_not_delay_others(stub: Stub) -> None:
     client = client_of(stub)
     client.decide("button")
     client.decide("button")
@@ -843,7 +844,7 @@ def test_what_has_expired_is_removed_unsent(stub: Stub) -> None:
     stub.clock.forward(WEEK)
     assert client.flush() == 0
     assert not stub.reports
-    assert [key for key in storage.keys() if "report" in key] == []  # noqa: SIM118
+    assert [key for key in storage.keys() if "report" in key] == []
 
 
 @pytest.mark.parametrize(
@@ -861,7 +862,7 @@ def test_a_report_that_is_damaged_is_removed(stub: Stub, text: str) -> None:
 def test_a_damaged_bit_is_not_sent(stub: Stub) -> None:
     storage = Memory()
     client = decided(stub, storage=storage)
-    (key,) = [key for key in storage.keys() if "report" in key]  # noqa: SIM118
+    (key,) = [key for key in storage.keys() if "report" in key]
     stored = json.loads(storage.get(key) or "")
     for wrong in (
         *({"bit": 2}, {"bit": True}, {"bit": [0]}, {"bits": [0, 0], "bit": 1}),
@@ -869,7 +870,7 @@ def test_a_damaged_bit_is_not_sent(stub: Stub) -> None:
         *({"due": due} for due in ("soon", None, True, math.inf, math.nan, 10**400)),
         *({name: 7} for name in ("server", "experiment", "arm", "token")),
     ):
-        assert Report.from_text(json.dumps(stored | wrong)) is None
+        assert PendingReport.from_text(json.dumps(stored | wrong)) is None
     storage.set(key, json.dumps(stored | {"bit": 7}))
     assert client.flush() == 0
     assert not stub.reports
@@ -944,7 +945,7 @@ def test_a_forced_arm_is_not_rewarded(stub: Stub) -> None:
 
 
 @OUTCOMES
-def test_a_clock_set_back_holds_nothing_for_ever(stub: Stub, outcome: int) -> None:
+def test_a_clock_set_back_delays_nothing_for_ever(stub: Stub, outcome: int) -> None:
     draws = chosen(0, LARGEST, 2**31)
     client = client_of(stub, random_bits_for_tests_only=draws)
     choice = client.decide("button")
@@ -1019,7 +1020,7 @@ def test_forget_erases_everything(stub: Stub, tmp_path: Path) -> None:
     assert stub.asked == 2
 
 
-def test_after_forget_the_cap_begins_anew(stub: Stub) -> None:
+def test_after_forget_the_cap_starts_again(stub: Stub) -> None:
     """Charges say when somebody was here, and are erased with the rest."""
     client = client_of(stub, cap=Cap(1))
     client.decide("button")
@@ -1030,21 +1031,21 @@ def test_after_forget_the_cap_begins_anew(stub: Stub) -> None:
     assert client.flush() == 1
 
 
-def test_forget_forgets_the_waits_after_failures(stub: Stub) -> None:
+def test_forget_resets_the_backoff(stub: Stub) -> None:
     client = decided(stub)
     stub.feedback = None
     with warned(NOT_TAKEN):
         client.flush()
     client.forget()
     stub.feedback = Answer(200)
-    client._shelf.set(
+    client._storage.set(
         "whitelie.report.0", json.dumps(stored_report(stub) | {"sending": "when-due"})
     )
     stub.clock.forward(1)
     assert client.flush() == 1
 
 
-def test_what_has_left_is_not_called_back(stub: Stub) -> None:
+def test_what_was_sent_is_not_recalled(stub: Stub) -> None:
     """A report that is leaving while everything is erased is not stored again."""
 
     class Erasing(Stub):
@@ -1149,7 +1150,7 @@ def test_whatever_a_server_says_nothing_is_raised(said: bytes) -> None:
         assert client.decide("button", fallback=Choice("plain")) == Choice("plain")
 
 
-def test_a_server_that_dribbles_does_not_hold_the_page(clock: Clock) -> None:
+def test_a_server_that_answers_byte_by_byte_does_not_block_the_page(clock: Clock) -> None:
     said = b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n" + b" " * 10_000
     with talking(handler(said, 0.02)) as address, warned("within 0.2 s"):
         start = time.monotonic()
@@ -1166,7 +1167,7 @@ def test_a_server_that_never_ends_keeps_no_thread(clock: Clock) -> None:
         until(lambda: "whitelie-request" not in [t.name for t in threading.enumerate()] or None)
 
 
-def test_what_travels(clock: Clock) -> None:
+def test_what_is_sent_over_the_network(clock: Clock) -> None:
     body = json.dumps({"decisions": [decision("t")]}).encode()
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nRetry-After: x\r\n\r\n" % len(body)
     talker = handler(head + body)
@@ -1193,7 +1194,7 @@ def test_a_redirect_is_not_followed_and_keeps_the_report(clock: Clock, status: i
         with talking(here) as address:
             client = Client(address, KEY, clock=clock, timeout=30, sending="when-due")
             report = stored_report(Stub(clock, address=address)) | {"sending": "when-due"}
-            client._shelf.set("whitelie.report.0", json.dumps(report))
+            client._storage.set("whitelie.report.0", json.dumps(report))
             clock.forward(1)
             with warned(NOT_TAKEN):
                 assert client.flush() == 0
@@ -1235,8 +1236,10 @@ def test_processes_on_one_folder_send_each_report_once(tmp_path: Path) -> None:
         for _ in range(10):
             client.decide("button")
         command = [sys.executable, "-c", FLUSHER, address, str(tmp_path)]
-        flushers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-        sent = [int(flusher.communicate()[0]) for flusher in flushers]
+        with ExitStack() as stack:
+            starts = [started(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+            flushers = [stack.enter_context(start) for start in starts]
+            sent = [int(flusher.communicate(timeout=120)[0]) for flusher in flushers]
     assert sum(sent) == 10
     assert len([path for path, _, _ in talker.seen if path == "/v1/feedback"]) == 10
 
@@ -1492,7 +1495,7 @@ def test_a_clock_that_jumps_lets_nothing_out_in_its_own_visit(stub: Stub) -> Non
     assert visiting(stub, storage).flush() == 1
 
 
-def test_a_program_that_runs_on_is_told_once(stub: Stub) -> None:
+def test_a_program_that_keeps_running_is_warned_once(stub: Stub) -> None:
     client = visiting(stub, Memory())
     client.decide("button")
     stub.clock.forward(WINDOW + DAY)
@@ -1503,7 +1506,7 @@ def test_a_program_that_runs_on_is_told_once(stub: Stub) -> None:
     client.flush()
 
 
-def test_memory_that_ends_with_the_client_is_no_place_to_wait_in(stub: Stub) -> None:
+def test_next_visit_with_storage_in_memory_warns(stub: Stub) -> None:
     with warned("memory ends with this client: give a storage"):
         Client(stub, KEY)
     with warnings.catch_warnings():

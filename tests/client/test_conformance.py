@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-import vectors
-from devices import Stub, client_of
-from service import Clock
+from helpers import conformance_vectors
+from helpers.in_process_service import Clock
+from helpers.simulated_devices import Stub, client_of
 from whitelie import RandomizedResponse
 from whitelie.client import Memory
-from whitelie.client.decision import Decision, Mechanism
+from whitelie.client.decision import Mechanism, ReceivedDecision
 from whitelie.client.ledger import CHARGE, Cap, Ledger
-from whitelie.client.report import PREFIX
+from whitelie.client.pending_report import REPORT
 
-STORED: dict[str, list[Any]] = json.loads(vectors.FILE.read_text(encoding="utf-8"))
+STORED: dict[str, list[Any]] = json.loads(conformance_vectors.FILE.read_text(encoding="utf-8"))
 
 
 def test_the_file_is_what_the_reference_computes() -> None:
-    """`python tests/vectors.py` writes it anew."""
-    assert vectors.FILE.read_text(encoding="utf-8") == vectors.text()
+    """`make conformance-vectors` writes it anew."""
+    assert conformance_vectors.FILE.read_text(encoding="utf-8") == conformance_vectors.text()
     assert list(STORED) == ["channels", "bits", "times", "ledgers", "sendings", "answers"]
-    assert all(20 <= len(found) <= 70 for found in STORED.values())
+    assert all(20 <= len(vectors) <= 70 for vectors in STORED.values())
 
 
 def test_the_reference_is_the_channel_of_the_learner() -> None:
@@ -58,8 +58,8 @@ def test_times(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", STORED["ledgers"], ids=str)
 def test_ledgers(vector: dict[str, Any]) -> None:
     items = vector["stored"]
-    reports = {key: text for key, text in items.items() if key.startswith(PREFIX)}
-    waiting = {CHARGE + key.removeprefix(PREFIX) for key in reports}
+    reports = {key: text for key, text in items.items() if key.startswith(REPORT)}
+    waiting = {CHARGE + key.removeprefix(REPORT) for key in reports}
     for charge in vector["charges"]:
         cap = Cap(**charge["cap"])
         ledger = Ledger.pruned(items, cap, charge["now"], waiting)
@@ -77,14 +77,14 @@ def test_sendings(vector: dict[str, Any]) -> None:
         storage.set(key, text)
     client = client_of(Stub(Clock()), storage=storage, clock=lambda: vector["now"] / 1000)
     assert client.flush() == 0
-    erased = {prefix + name for prefix in (PREFIX, CHARGE) for name in vector["erased"]}
+    erased = {prefix + name for prefix in (REPORT, CHARGE) for name in vector["erased"]}
     left = {key: text for key, text in stored.items() if key not in erased}
-    assert {key: storage.get(key) for key in storage.keys()} == left  # noqa: SIM118
+    assert {key: storage.get(key) for key in storage.keys()} == left
 
 
 @pytest.mark.parametrize("vector", STORED["answers"], ids=range(len(STORED["answers"])))
 def test_answers(vector: dict[str, Any]) -> None:
-    decision = Decision.from_answer(vector["body"].encode())
+    decision = ReceivedDecision.from_answer(vector["body"].encode())
     assert (decision is not None) == vector["understood"]
 
 

@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 import pytest
 
-from devices import KEY, LARGEST, SPREAD, WINDOW, Stub, chosen, client_of
-from service import Clock
+from helpers.in_process_service import Clock
+from helpers.processes import started
+from helpers.simulated_devices import KEY, LARGEST, SPREAD, WINDOW, Stub, chosen, client_of
 from whitelie.client import Answer, Client, Folder, Memory, Storage, WhitelieWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore:whitelie. the bits are not secret")
@@ -92,10 +93,10 @@ class Failing:
 
 def bits_by_token(stub: Stub) -> dict[str, set[int]]:
     """Return which bits were sent about each token."""
-    found: dict[str, set[int]] = defaultdict(set)
+    bits: dict[str, set[int]] = defaultdict(set)
     for report in stub.reports:
-        found[report.body["token"]].add(report.body["bit"])
-    return found
+        bits[report.body["token"]].add(report.body["bit"])
+    return bits
 
 
 def attacked(failing: Failing, rule: Rule) -> Stub:
@@ -134,13 +135,14 @@ def attacked(failing: Failing, rule: Rule) -> Stub:
 @pytest.mark.parametrize("rule", ["next-visit", "when-due"])
 @pytest.mark.parametrize("lasts", [False, True])
 @pytest.mark.parametrize("mode", ["before", "after"])
+@pytest.mark.promise("The device's storage")
 def test_no_token_carries_two_bits_wherever_the_storage_fails(
     rule: Rule, lasts: bool, mode: Mode
 ) -> None:
     """At every single operation of four lives of a program; locks are operations, too."""
     sound = Failing(-1, mode, lasts=lasts)
     assert list(bits_by_token(attacked(sound, rule)).values()) == [{0}]
-    assert not [key for key in sound.inside.keys() if "report" in key]  # noqa: SIM118
+    assert not [key for key in sound.inside.keys() if "report" in key]
     assert sound.done > 40
     seen = set()
     for place in range(sound.done):
@@ -286,7 +288,7 @@ def test_a_ledger_that_cannot_be_read_is_not_overwritten() -> None:
     assert Memory.get(storage, "whitelie.ledger") == "what was spent"
 
 
-def test_a_report_that_cannot_be_removed_is_sent_again_as_it_is_after_waits() -> None:
+def test_a_report_that_cannot_be_removed_is_sent_again_unchanged_after_a_backoff() -> None:
     stub, storage = Stub(Clock()), Broken("remove")
     client = client_of(stub, storage=storage)
     client.decide("button").reward(1)
@@ -305,7 +307,7 @@ def test_a_report_that_cannot_be_removed_is_sent_again_as_it_is_after_waits() ->
     assert client.next_due is None
 
 
-def test_a_report_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_read_does_not_delay_others(tmp_path: Path) -> None:
     class Holed(Folder):
         def get(self, key: str) -> str | None:
             if key == hole:
@@ -315,7 +317,7 @@ def test_a_report_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
     stub, storage, hole = Stub(Clock()), Holed(tmp_path), ""
     client = client_of(stub, storage=storage)
     client.decide("button")
-    (hole,) = [key for key in storage.keys() if "report" in key]  # noqa: SIM118
+    (hole,) = [key for key in storage.keys() if "report" in key]
     client.decide("button")
     stub.clock.forward(WINDOW + SPREAD)
     with warned("the storage fails"):
@@ -324,7 +326,7 @@ def test_a_report_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> None:
     assert client.flush() == 1
 
 
-def test_a_file_that_is_no_text_is_damaged_and_no_trouble(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_is_removed_as_damaged(tmp_path: Path) -> None:
     stub, storage = Stub(Clock()), Folder(tmp_path)
     (tmp_path / "whitelie.report.1").write_bytes(b"\xff\xfe")
     (tmp_path / "whitelie.charge.1").write_bytes(b"\xff")
@@ -336,7 +338,7 @@ def test_a_file_that_is_no_text_is_damaged_and_no_trouble(tmp_path: Path) -> Non
     assert json.loads(storage.get("whitelie.charge.1") or "")["epsilon"] is None
 
 
-def test_what_could_not_be_erased_is_said() -> None:
+def test_forget_warns_of_what_it_could_not_erase() -> None:
     stub, storage = Stub(Clock()), Broken("remove")
     client = client_of(stub, storage=storage)
     client.decide("button")
@@ -416,7 +418,7 @@ def test_long_keys_are_told_apart(tmp_path: Path) -> None:
     for key in LONG:
         folder.set(key, f"text of {key}")
     assert [folder.get(key) for key in LONG] == [f"text of {key}" for key in LONG]
-    for key in folder.keys():  # noqa: SIM118
+    for key in folder.keys():
         folder.remove(key)
     assert not list(tmp_path.iterdir())
 
@@ -446,7 +448,7 @@ for number in range(10**9):
 def test_a_killed_writer_leaves_whole_texts(tmp_path: Path) -> None:
     for _ in range(3):
         command = [sys.executable, "-c", WRITER, str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        with started(command, stdout=subprocess.PIPE) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()
             time.sleep(0.05)

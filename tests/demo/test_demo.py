@@ -20,16 +20,19 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Request, expect
 
-from browser import FACTS, READABLE
-from test_docs import blocks
+from helpers.chromium_page import FACTS, READABLE
+from helpers.paths import ROOT
+from project.test_docs import blocks
 from whitelie.client import Answer, Client
 from whitelie.demo.app import POLICY, client_script
 from whitelie.demo.shop import HEROES, SPREAD, WINDOW
 from whitelie.demo.visitors import Crowd, Visitor, World
 
-ROOT = Path(__file__).parent.parent
-PATIENCE = 60.0
+HANG_TIMEOUT_SECONDS = 300.0
 """Seconds after which a test gives up; nothing is said about speed."""
+
+CLOCKS = 50
+"""By so many milliseconds may the clocks of a page and of its browser differ."""
 
 BEST = max(HEROES, key=lambda hero: hero.rate).key
 
@@ -83,11 +86,11 @@ def demo() -> Iterator[Demo]:
     running = started("--pace", "40")
     yield running
     running.process.send_signal(signal.SIGINT)
-    running.process.communicate(timeout=PATIENCE)
+    running.process.communicate(timeout=HANG_TIMEOUT_SECONDS)
 
 
 @dataclass
-class Sight:
+class OpenPage:
     """The page, what it asked for, and what the browser complained of."""
 
     page: Page
@@ -102,33 +105,33 @@ class Sight:
         return [each for each in self.requests if each.url.endswith("/v1/feedback")]
 
 
-Look = Callable[..., Sight]
+Look = Callable[..., OpenPage]
 
 
 @pytest.fixture
 def look(chromium: Browser, demo: Demo) -> Iterator[Look]:
     contexts = []
 
-    def looking(width: int = 1280, *, dark: bool = False, har: Path | None = None) -> Sight:
+    def looking(width: int = 1280, *, dark: bool = False, har: Path | None = None) -> OpenPage:
         context = chromium.new_context(
             viewport={"width": width, "height": 940},
             color_scheme="dark" if dark else "light",
             record_har_path=har,
         )
         contexts.append(context)
-        sight = Sight(context.new_page())
-        page = sight.page
-        page.on("request", sight.note)
-        page.on("pageerror", lambda error: sight.complaints.append(str(error)))
+        opened = OpenPage(context.new_page())
+        page = opened.page
+        page.on("request", opened.note)
+        page.on("pageerror", lambda error: opened.complaints.append(str(error)))
         page.on(
             "console",
             lambda said: (
-                sight.complaints.append(said.text) if said.type in ("error", "warning") else None
+                opened.complaints.append(said.text) if said.type in ("error", "warning") else None
             ),
         )
         page.goto(demo.address)
         expect(page.locator("#buy")).to_be_enabled()
-        return sight
+        return opened
 
     yield looking
     for context in contexts:
@@ -141,7 +144,7 @@ def shown(page: Page, name: str) -> int:
 
 
 def until(holds: Callable[[], bool], page: Page | None = None) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + HANG_TIMEOUT_SECONDS
     while not holds():
         assert time.monotonic() < end
         if page:
@@ -152,30 +155,28 @@ def until(holds: Callable[[], bool], page: Page | None = None) -> None:
 
 def test_your_click_is_sent_later_once_and_flipped(look: Look, demo: Demo, tmp_path: Path) -> None:
     recording = tmp_path / "visit.har"
-    sight = look(har=recording)
-    page = sight.page
+    opened = look(har=recording)
+    page = opened.page
     newest, visits = _click_in_time(page)
     expect(page.locator("#bits .used .bit")).to_have_text("•")
     page.locator("#reveal").click()
     expect(page.locator("#bits .used .bit")).to_have_text(str(newest["bits"][1]))
 
     def mine() -> list[Request]:
-        return [each for each in sight.reports if newest["token"] in str(each.post_data)]
+        return [each for each in opened.reports if newest["token"] in str(each.post_data)]
 
-    expect(page.locator("#leaves")).to_contain_text("leaves in")
-    assert not mine()
     until(lambda: bool(mine()), page)
-    assert time.time() * 1000 >= newest["due"]
     expect(page.locator("#leaves")).to_contain_text("has left")
     page.wait_for_timeout(1500)
     (report,) = mine()
+    assert report.timing["startTime"] >= newest["due"] - CLOCKS
     assert report.post_data_json == {"token": newest["token"], "bit": newest["bits"][1]}
     assert "authorization" not in report.all_headers()
     assert "cookie" not in report.all_headers()
     expect(page.locator("#log")).to_contain_text(str(report.post_data))
-    assert len(sight.reports) <= visits, "one for each visit"
-    assert not sight.complaints
-    assert all(each.url.startswith(demo.origin) for each in sight.requests)
+    assert len(opened.reports) <= visits, "one for each visit"
+    assert not opened.complaints
+    assert all(each.url.startswith(demo.origin) for each in opened.requests)
     page.context.close()
     _check_recording(recording, newest, visits)
 
@@ -199,7 +200,8 @@ def _click_in_time(page: Page) -> tuple[dict[str, Any], int]:
         newest = max(page.evaluate(STORED), key=lambda each: int(each["decided"]))
         page.locator("#buy").click()
         expect(page.locator("#clicked")).not_to_have_text("none so far")
-        if "it stays here" in page.locator("#clicked").inner_text():
+        waits = "leaves in" in page.locator("#leaves").inner_text()
+        if waits and "it stays here" in page.locator("#clicked").inner_text():
             return newest, visits
     raise AssertionError("this machine is too slow to click")
 
@@ -208,8 +210,8 @@ def _check_recording(recording: Path, newest: dict[str, Any], visits: int) -> No
     """The program of docs/check.md reads what Chromium has recorded."""
     program: dict[str, Any] = {}
     exec(blocks((ROOT / "docs/check.md").read_text("utf-8"))[0].text, program)
-    found = program["visits"](json.loads(recording.read_text("utf-8")), [True] * visits)
-    ((seconds, bit),) = found[-1][1]
+    recorded = program["visits"](json.loads(recording.read_text("utf-8")), [True] * visits)
+    ((seconds, bit),) = recorded[-1][1]
     assert bit == newest["bits"][1]
     assert seconds >= WINDOW - 0.1
 
@@ -217,21 +219,21 @@ def _check_recording(recording: Path, newest: dict[str, Any], visits: int) -> No
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_is_readable(look: Look, width: int, dark: bool) -> None:
-    sight = look(width, dark=dark)
-    expect(sight.page.locator("#true-clicks")).not_to_have_text("0")
-    facts = sight.page.evaluate(FACTS)
+    opened = look(width, dark=dark)
+    expect(opened.page.locator("#true-clicks")).not_to_have_text("0")
+    facts = opened.page.evaluate(FACTS)
     assert max(facts["scroll_width"], facts["inner_width"]) <= width
     assert facts["contrast"] >= READABLE
     assert facts["headings"][0] == 1
-    found = Axe().run(sight.page).response["violations"]
-    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    violations = Axe().run(opened.page).response["violations"]
+    serious = [each for each in violations if each["impact"] in ("serious", "critical")]
     assert [f"{each['id']}: {each['nodes'][0]['html']}" for each in serious] == []
-    assert not sight.complaints
+    assert not opened.complaints
 
 
 def test_the_best_arm_is_found(look: Look, demo: Demo) -> None:
-    sight = look()
-    page = sight.page
+    opened = look()
+    page = opened.page
     slider = page.locator("#pace")
     expect(slider).to_have_value("40")
     slider.fill("300")
@@ -254,7 +256,7 @@ def test_the_best_arm_is_found(look: Look, demo: Demo) -> None:
     own = sum(arm["issued"] for arm in results["arms"]) - sum(truth["shown"].values())
     assert 0 < own < 20, "the visits of browsers, which the server cannot tell from the others"
     assert results["alarms"] == []
-    assert not sight.complaints
+    assert not opened.complaints
 
 
 def _all_have_reported(truth: Any) -> bool:
@@ -262,13 +264,13 @@ def _all_have_reported(truth: Any) -> bool:
 
 
 def test_the_dashboard_opens_with_the_key_that_is_shown(look: Look, demo: Demo) -> None:
-    sight = look()
-    key = sight.page.locator("#admin").inner_text()
-    with sight.page.context.expect_page() as opened:
-        sight.page.locator("#dashboard").click()
-    opened.value.get_by_label("key").fill(key)
-    opened.value.keyboard.press("Enter")
-    expect(opened.value.locator(".experiment")).to_be_visible()
+    opened = look()
+    key = opened.page.locator("#admin").inner_text()
+    with opened.page.context.expect_page() as dashboard:
+        opened.page.locator("#dashboard").click()
+    dashboard.value.get_by_label("key").fill(key)
+    dashboard.value.keyboard.press("Enter")
+    expect(dashboard.value.locator(".experiment")).to_be_visible()
 
 
 def test_what_is_served(demo: Demo) -> None:
@@ -294,7 +296,7 @@ def test_it_ends_and_leaves_nothing() -> None:
     children = _children(running.process.pid)
     assert children
     running.process.send_signal(signal.SIGINT)
-    said = running.process.communicate(timeout=PATIENCE)
+    said = running.process.communicate(timeout=HANG_TIMEOUT_SECONDS)
     assert running.process.returncode in (0, 130), said
     assert said[1] == ""
     assert not running.folder.exists()
@@ -302,20 +304,24 @@ def test_it_ends_and_leaves_nothing() -> None:
 
 
 def _children(parent: int) -> list[int]:
-    found = []
+    pids = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             fields = status.read_text().rpartition(")")[2].split()
             if int(fields[1]) == parent:
-                found.append(int(status.parent.name))
-    return found
+                pids.append(int(status.parent.name))
+    return pids
 
 
 def test_a_port_in_use_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ended = subprocess.run(
-            command("--port", port), capture_output=True, text=True, check=False, timeout=PATIENCE
+            command("--port", port),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANG_TIMEOUT_SECONDS,
         )
     assert ended.returncode == 1
     assert ended.stdout == ""
@@ -346,9 +352,9 @@ def test_a_visitor_reports_at_its_time_whatever_it_likes(likes: bool) -> None:
     service = Service()
     world = World(service.address, "pk_key", "x", WINDOW, SPREAD, {"kind": float(likes)})
     crowd = Crowd(world, random.Random(1))
-    crowd.wire = service  # type: ignore[assignment]
+    crowd.transport = service  # type: ignore[assignment]  # a stand-in
     agenda: list[tuple[float, Callable[[], None]]] = []
-    crowd.at = lambda moment, action: agenda.append((moment, action))  # type: ignore[method-assign]
+    crowd.at = lambda time, action: agenda.append((time, action))  # type: ignore[method-assign]  # a stand-in
     start = time.time()
     visitor = Visitor(crowd)
     visitor.arrive()

@@ -1,7 +1,7 @@
 """An audit of any client, from what left the device: records of visits in, complaints out.
 
-    found = audit(records)            # measured
-    complaints(found, channel, 600)   # [] if the client keeps the promise of channel and window
+    audited = audit(records)            # measured
+    complaints(audited, channel, 600)   # [] if the client keeps the promise of channel and window
 
 Every bound holds with probability 1 − 10^-5, so that an honest client has a complaint in less than
 one audit in a thousand.
@@ -85,21 +85,21 @@ def audit(records: Iterable[Record]) -> Audit:
     )
 
 
-def complaints(found: Audit, channel: RandomizedResponse, window: float) -> list[str]:
+def complaints(audited: Audit, channel: RandomizedResponse, window: float) -> list[str]:
     """Return in what a client breaks the promise of its mechanism."""
     said = []
-    if found.epsilon > channel.epsilon:
-        said.append(f"a visit reveals {found.epsilon:.3f}, not {channel.epsilon:.3f}")
+    if audited.epsilon > channel.epsilon:
+        said.append(f"a visit reveals {audited.epsilon:.3f}, not {channel.epsilon:.3f}")
     for reward in (0, 1):
-        if channel.mean_feedback(reward) not in found.ones[reward]:
-            lower, upper = found.ones[reward]
+        if channel.mean_feedback(reward) not in audited.ones[reward]:
+            lower, upper = audited.ones[reward]
             said.append(f"reward {reward} becomes 1 with probability {lower:.3f} to {upper:.3f}")
-    if found.silence < LEVEL:
-        said.append(f"whether a report comes depends on the reward: {found.shares}")
-    if found.times < LEVEL:
-        said.append(f"when a report comes depends on the reward: p = {found.times:.1e}")
-    if found.earliest < window:
-        said.append(f"a report left after {found.earliest} s, within the window")
+    if audited.silence < LEVEL:
+        said.append(f"whether a report comes depends on the reward: {audited.shares}")
+    if audited.times < LEVEL:
+        said.append(f"when a report comes depends on the reward: p = {audited.times:.1e}")
+    if audited.earliest < window:
+        said.append(f"a report left after {audited.earliest} s, within the window")
     return said
 
 

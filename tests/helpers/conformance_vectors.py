@@ -1,18 +1,18 @@
 """The vectors of clients/conformance.json, computed by the reference.
 
-`python tests/vectors.py` writes the file; a test compares it with what is computed.
+`make conformance-vectors` writes the file; a test compares it with what is computed.
 """
 
 import json
 import math
 import random
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
+from helpers.paths import ROOT
 from whitelie.channel import RandomizedResponse, coin
 
-FILE = Path(__file__).parent.parent / "clients/conformance.json"
+FILE = ROOT / "clients/conformance.json"
 DAY = 24 * 60 * 60
 MILLISECONDS = 1000
 LARGEST = 2**64 - 1

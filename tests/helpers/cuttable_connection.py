@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
-from process import HOST, PATIENCE
+from helpers.service_process import HANG_TIMEOUT_SECONDS, HOST
 
 SIZE = 1 << 16
 
@@ -74,7 +74,7 @@ class CuttableLine:
         with self._lock:
             self._is_closed = True
             self._ring()
-        self._thread.join(PATIENCE)
+        self._thread.join(HANG_TIMEOUT_SECONDS)
         for each in (self._holder, self._bell, self._ear):
             each.close()
 
@@ -225,7 +225,7 @@ def _bound(port: int) -> socket.socket:
 
 def _connected(host: str, port: int) -> socket.socket:
     if not host.startswith("/"):
-        server = socket.create_connection((host, port), PATIENCE)
+        server = socket.create_connection((host, port), HANG_TIMEOUT_SECONDS)
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return server
     server = socket.socket(socket.AF_UNIX)
@@ -238,6 +238,6 @@ def _connected(host: str, port: int) -> socket.socket:
 
 
 def _reset(end: socket.socket) -> None:
-    """Close without a farewell."""
+    """Close without a FIN."""
     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     end.close()

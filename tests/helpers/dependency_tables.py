@@ -1,21 +1,22 @@
 """What whitelie needs at run time, with licences, from the metadata of what is installed.
 
-`python tests/dependencies.py` writes the tables of docs/dependencies.md anew.
+`make dependency-tables` writes the tables of docs/dependencies.md anew.
 """
 
 import re
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PAGE = Path(__file__).parent.parent / "docs/dependencies.md"
-EXTRAS = ("", "service", "dask")
+from helpers.paths import ROOT
+
+PAGE = ROOT / "docs/dependencies.md"
+EXTRAS = ("", "service", "dask", "gym")
 """The core, and the extras that are for use; others are for development."""
 
-TITLES = {"": "The library", "service": "The extra `service`", "dask": "The extra `dask`"}
+TITLES = {"": "The library"} | {extra: f"The extra `{extra}`" for extra in EXTRAS[1:]}
 MARKS = re.compile(r"<!-- tables -->\n.*<!-- end of tables -->\n", re.DOTALL)
 OLD_STYLE = re.compile(r"License :: (?:OSI Approved :: )?(.+)")
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from service import KEYS
+from helpers.in_process_service import KEYS
 from whitelie import RandomizedResponse
-from whitelie.service import registry, wire
-from whitelie.service.experiment import Rules
-from whitelie.service.keys import hash_of
-from whitelie.service.store import Batch, Key, Place, Report
-from whitelie.service.store.sqlite import SQLiteStore
-from whitelie.service.token import Decision
+from whitelie.service import wire
+from whitelie.service.engine.keys import hash_of
+from whitelie.service.experiment import changes
+from whitelie.service.experiment.definition import ExperimentValidator
+from whitelie.service.store.contract import Batch, Cell, Decision, Key, ReportedBit
+from whitelie.service.store.sqlite.store import SQLiteStore
 
 HERO: dict[str, Any] = {"name": "Homepage hero", "epsilon": 1.0, "window": 600, "spread": 300}
 LONG_AGO = 9_990
@@ -27,8 +27,11 @@ def fill(path: Path) -> None:
     store = SQLiteStore(path)
     store.save_key(Key("reader", "reader", hash_of(KEYS["reader"])))
     add(store, "empty", {"plain": 0.3, "kind": 0.4}, minutes=5, per_minute=0)
-    add(store, "learning", {"plain": 0.31, "kind": 0.38, "bold": 0.35}, minutes=1440, per_minute=3)
-    add(store, "converged", {"plain": 0.2, "kind": 0.5, "bold": 0.25}, minutes=2880, per_minute=12)
+    add(store, "learning", {"plain": 0.3, "kind": 0.5, "bold": 0.25}, minutes=1440, per_minute=3)
+    clear = {"plain": 0.2, "kind": 0.5, "bold": 0.25}
+    add(store, "certified", clear, minutes=2880, per_minute=12)
+    add(store, "shipped", clear, minutes=2880, per_minute=12)
+    ship(store, "shipped", "kind")
     add(
         store,
         "alarmed",
@@ -59,8 +62,8 @@ def add(
     now = int(time.time() // 60)
     arms = [wire.NewArm(key=key, payload={"text": key}) for key in rates]
     asked = wire.NewExperiment(**HERO | {"name": name} | fields, arms=arms)
-    experiment = Rules().create(asked, now - minutes, None)
-    number = registry.create(store, experiment)[0].number
+    experiment = ExperimentValidator().create(asked, now - minutes, None)
+    number = changes.create(store, experiment)[0].number
     channel = RandomizedResponse.from_epsilon(experiment.epsilon)
     epoch = store.new_epoch()
     best = int(np.argmax(list(rates.values())))
@@ -74,13 +77,21 @@ def add(
             minute, count = now - past, int(issued[arm])
             if not count:
                 continue
-            batch.issued[Place(number, arm, minute)] = count
+            batch.issued[Cell(number, arm, minute)] = count
             answered = draw.binomial(count, (answering or {}).get(key, 0.9))
             mean = min(channel.mean_feedback(min(rate, 1.0)) + 0.5 * max(rate - 1, 0), 1.0)
             for bit in draw.random(answered) < mean:
                 expiry = minute + experiment.lifetime
                 told = Decision(number, arm, epoch, sequence, minute, expiry)
-                batch.reports.append(Report(told, int(bit)))
+                batch.reports.append(ReportedBit(told, int(bit)))
                 sequence += 1
     if batch.issued:
         store.commit(batch)
+
+
+def ship(store: SQLiteStore, slug: str, arm: str) -> None:
+    """Let everybody see an arm of an experiment."""
+    (saved,) = (each for each in store.experiments() if each.slug == slug)
+    now = int(time.time() // 60)
+    shipped = ExperimentValidator().ship(changes.definition_of(saved), arm, now)
+    changes.change(store, saved, shipped)

@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 
-from whitelie.service.connections import Connections
-from whitelie.service.server import configuration, listen
+from whitelie.service.api.connections import Connections
+from whitelie.service.process.server import configuration, listen
 
 HOST = "127.0.0.1"
-PATIENCE = 30.0
+HANG_TIMEOUT_SECONDS = 30.0
 """Seconds after which a test gives up."""
 
 
@@ -26,12 +26,12 @@ class Peer:
     async def send(self, data: bytes) -> None:
         """Send, as far as the other side takes it."""
         self.writer.write(data)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
             await self.writer.drain()
 
     async def answer(self) -> httpx.Response:
         """Return the next answer, which says how long it is."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
             status, *lines = head.strip().split("\r\n")
             headers = dict(line.split(": ", 1) for line in lines)
@@ -40,12 +40,12 @@ class Peer:
 
     async def until(self, end: bytes) -> bytes:
         """Return what comes, up to something."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
             return await self._reader.readuntil(end)
 
     async def rest(self) -> bytes:
         """Return what comes until the connection ends."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
             try:
                 return await self._reader.read()
             except ConnectionError:
@@ -84,7 +84,7 @@ class Listening:
 
     async def settle(self, holds: Callable[[], bool]) -> None:
         """Wait until the server has noticed something."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
             while not holds():
                 await asyncio.sleep(0.005)
 
@@ -101,7 +101,7 @@ async def listening(app: Any, most: int = 100, trusted: str = "") -> AsyncIterat
     connections = Connections(most, trusted)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: config.http_protocol_class(  # type: ignore[call-arg]
+        lambda: config.http_protocol_class(  # type: ignore[call-arg]  # uvicorn promises no signature
             config=config, server_state=connections, app_state={}, _loop=loop
         ),
         sock=listen(HOST, 0),
@@ -112,8 +112,8 @@ async def listening(app: Any, most: int = 100, trusted: str = "") -> AsyncIterat
     finally:
         served.close()
         for connection in list(connections.connections):
-            connection.cut()
+            connection.abort()
         server.close()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
             while connections.tasks:
                 await asyncio.sleep(0.005)

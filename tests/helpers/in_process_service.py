@@ -17,16 +17,16 @@ from typing import Any
 
 import httpx
 
-from whitelie.service.app import build
-from whitelie.service.door import Door, Service
-from whitelie.service.engine import Engine
-from whitelie.service.experiment import Rules
-from whitelie.service.keys import hash_of
-from whitelie.service.limits import Limits
-from whitelie.service.operations import OPERATIONS, Operation
-from whitelie.service.refusal import STATUS
-from whitelie.service.store import Key
-from whitelie.service.store.sqlite import SQLiteStore
+from whitelie.service.api.app import build
+from whitelie.service.api.hot_path import HotPath, Service
+from whitelie.service.api.limits import Limits
+from whitelie.service.api.operations import OPERATIONS, Operation
+from whitelie.service.engine.engine import Engine
+from whitelie.service.engine.keys import hash_of
+from whitelie.service.experiment.definition import ExperimentValidator
+from whitelie.service.refusals import STATUS
+from whitelie.service.store.contract import Key
+from whitelie.service.store.sqlite.store import SQLiteStore
 
 Message = MutableMapping[str, Any]
 
@@ -74,7 +74,7 @@ class Served:
     """A service at work, and clients that speak to it."""
 
     service: Service
-    app: Door
+    app: HotPath
     store: SQLiteStore
     clock: Clock
 
@@ -119,7 +119,7 @@ async def serving(
     path: Path,
     *,
     clock: Clock | None = None,
-    rules: Rules | None = None,
+    validator: ExperimentValidator | None = None,
     limits: Limits | None = None,
     secrets: Callable[[], list[bytes]] = lambda: [SECRET],
     publishable: Iterable[Key] = (),
@@ -130,7 +130,7 @@ async def serving(
         store.save_key(key)
     clock = clock or Clock()
     engine = Engine(store, secrets, clock=clock, steady=clock.steady)
-    service = Service(engine, rules or Rules(), limits or Limits(10**6))
+    service = Service(engine, validator or ExperimentValidator(), limits or Limits(10**6))
     served = Served(service, build(service), store, clock)
     async with living(served.app):
         yield served
@@ -146,7 +146,7 @@ def keys() -> list[Key]:
 
 
 @asynccontextmanager
-async def living(app: Door) -> AsyncIterator[None]:
+async def living(app: HotPath) -> AsyncIterator[None]:
     """Start an application and end it, as a server does."""
     to_app: asyncio.Queue[Message] = asyncio.Queue()
     from_app: asyncio.Queue[Message] = asyncio.Queue()
@@ -169,14 +169,14 @@ async def living(app: Door) -> AsyncIterator[None]:
 class Line:
     """A connection on which messages are sent and received one at a time."""
 
-    app: Door
+    app: HotPath
     scope: Message
     to_app: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
     from_app: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
 
     @classmethod
     def to(
-        cls, app: Door, method: str, path: str, role: str | None = "admin", **headers: str
+        cls, app: HotPath, method: str, path: str, role: str | None = "admin", **headers: str
     ) -> "Line":
         """Return a line for one request; its parts are still to be sent."""
         if role:

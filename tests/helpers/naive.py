@@ -1,4 +1,4 @@
-"""The index policies and the interval by their definitions: slow, plain, only for tests.
+"""The policies, the interval and evidence by their definitions: slow, plain, only for tests.
 
 Nothing here mirrors, linearises or takes a Newton step: a largest q is found by halving, and a
 decreasing channel is followed downwards, as the paper writes it. Divergences and logarithms of
@@ -8,12 +8,17 @@ d = 0, where every index of a well-known arm lies, and all of them at 10^12 pull
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
+import numpy as np
+
 from whitelie.channel import IDENTITY, Channel, RandomizedResponse
-from whitelie.policy import KLUCB, UCB, UCB1
+from whitelie.kernel.arms import Array as Floats
+from whitelie.kernel.beta import beta
+from whitelie.kernel.words import uniform, word
+from whitelie.policy import KLUCB, UCB, UCB1, TopTwo
 
 IndexPolicy = KLUCB | UCB | UCB1
 
@@ -50,7 +55,7 @@ def index(policy: IndexPolicy, arms: Sequence[Arm], k: int, t: int) -> float:
     """The index of arm k; a wrapped policy's is on the scale common to all arms.
 
     kl-UCB-CF: max{q : n·d(λ̂, g(q)) ≤ f(t)}; UCB-CF: g^-1(λ̂ ± sqrt(f(t)/(2n))), minus for a
-    decreasing g; UCB1: mean + sqrt(2·ln t/n). Here n counts pending decisions too.
+    decreasing g; UCB1: mean + sqrt(2·ln t/n). Here n counts pending too.
     """
     arm = arms[k]
     n = arm.pulls + arm.pending
@@ -224,7 +229,149 @@ def log_factorial(n: int) -> Decimal:
     """ln n!, by multiplication or, for large n, by Stirling's series (rest below 1e-35)."""
     if n <= 1000:
         return Decimal(math.factorial(n)).ln()
-    x = Decimal(n)
+    return stirling(Decimal(n))
+
+
+def stirling(x: Decimal) -> Decimal:
+    """ln Γ(x + 1) for large x."""
     tau = Decimal("6.283185307179586476925286766559005768394338798750")
     series = 1 / (12 * x) - 1 / (360 * x**3) + 1 / (1260 * x**5) - 1 / (1680 * x**7)
     return (x * tau).ln() / 2 + x * x.ln() - x + series + 1 / (1188 * x**9)
+
+
+def log_gamma(z: Decimal) -> Decimal:
+    """ln Γ(z), by its recurrence from where the rest of Stirling's series is below 1e-24."""
+    product, shifted = Decimal(1), z
+    while shifted <= 100:
+        product *= shifted
+        shifted += 1
+    return stirling(shifted - 1) - product.ln()
+
+
+def log_beta(a: Decimal, b: Decimal) -> Decimal:
+    """ln B(a, b)."""
+    return log_gamma(a) + log_gamma(b) - log_gamma(a + b)
+
+
+def penalty(pulls: int, ones: int, a: float, b: float) -> float:
+    """C = S·ln λ̂ + (N − S)·ln(1 − λ̂) − ln B(S + a, N − S + b) + ln B(a, b)."""
+    if pulls == 0:
+        return 0.0
+    with localcontext(MANY_DIGITS):
+        x, y, zeros = decimal_of(a), decimal_of(b), pulls - ones
+        likeliest = count_log_share(ones, pulls) + count_log_share(zeros, pulls)
+        return float(likeliest - log_beta(ones + x, zeros + y) + log_beta(x, y))
+
+
+Costs = Callable[[Floats], tuple[Floats, Floats]]
+
+
+def costs(a: Arm, b: Arm, tolerance: float) -> Costs:
+    """N·d(λ̂, g(x)) of arm a at rewards x, and of arm b at x + tolerance; pending count in N."""
+
+    def at(x: Floats) -> tuple[Floats, Floats]:
+        return cost(a, x), cost(b, x + tolerance)
+
+    return at
+
+
+def cost(arm: Arm, rewards: Floats) -> Floats:
+    """N·d(λ̂, g(x)), without loss of digits near 0; infinite where an affine g leaves [0, 1]."""
+    if isinstance(arm.channel, RandomizedResponse):
+        level = (1 - arm.channel.p00) + arm.channel.slope * rewards
+    else:
+        level = np.interp(rewards, arm.channel.xs, arm.channel.ys)
+    mean, n = float(mean_feedback(arm)), arm.pulls + arm.pending
+    total = np.zeros_like(level)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for p, q in ((mean, level), (1 - mean, 1 - level)):
+            if p > 0:
+                total += np.where(q > 0, -p * np.log1p((q - p) / p), np.inf)
+    return np.asarray(np.where((level < 0) | (level > 1), np.inf, n * total))
+
+
+def least_on_grid(
+    a: Arm, b: Arm, tolerance: float, value: Callable[[Floats, Floats], Floats]
+) -> tuple[float, float]:
+    """The least value(ℓ_a(x), ℓ_b(x + tolerance)) from b's estimate − tolerance to a's, and its x.
+
+    A dense grid, then ever finer ones around its best points; −∞ where a does not read better.
+    """
+    low = estimate(b) - tolerance
+    high = estimate(a)
+    if low >= high:
+        return -math.inf, high
+    at = costs(a, b, tolerance)
+    grid = np.linspace(low, high, 20_001)
+    values = value(*at(grid))
+    best, place = math.inf, high
+    for start in np.argsort(values)[:3]:
+        i, fine, found = int(start), grid, values
+        for _ in range(6):
+            fine = np.linspace(fine[max(i - 1, 0)], fine[min(i + 1, len(fine) - 1)], 101)
+            found = value(*at(fine))
+            i = int(np.argmin(found))
+        if found[i] < best:
+            best, place = float(found[i]), float(fine[i])
+    return best, place
+
+
+def estimate(arm: Arm) -> float:
+    """g^-1(λ̂): on the line for an affine channel, in [0, 1] for a table."""
+    mean = mean_feedback(arm)
+    if isinstance(arm.channel, RandomizedResponse):
+        return float((mean - (1 - Fraction(arm.channel.p00))) / Fraction(arm.channel.slope))
+    return reward_nearest(arm.channel, mean)
+
+
+def transport(a: Arm, b: Arm, tolerance: float = 0.0) -> tuple[float, float]:
+    """W, the least ℓ_a(x) + ℓ_b(x + tolerance), and its x; −∞ where a does not read better."""
+    return least_on_grid(a, b, tolerance, np.add)
+
+
+def challenger(arms: Sequence[Arm], leader: int) -> int:
+    """The available rival of the least W + ln N; pending decisions count in N."""
+
+    def rank(k: int) -> tuple[float, int]:
+        n = arms[k].pulls + arms[k].pending
+        return max(transport(arms[leader], arms[k])[0], 0.0) + math.log(n), -arms[k].word
+
+    return min((k for k, arm in enumerate(arms) if arm.available and k != leader), key=rank)
+
+
+def thompson_draw(arm: Arm) -> float:
+    """g^-1(θ), θ from Beta(S + 1, N − S + 1) by the arm's word; mirrored, so is its draw."""
+    ones, zeros = arm.successes, arm.pulls - arm.successes
+    if arm.channel.increasing:
+        return arm.channel.mean_reward(beta(ones + 1.0, zeros + 1.0, np.uint64(arm.word)))
+    return arm.channel.mean_reward(1 - beta(zeros + 1.0, ones + 1.0, np.uint64(arm.word)))
+
+
+def coin(arm: Arm, number: int) -> float:
+    """A number from 0 to 1 of the stream of the arm's word, beyond what its draw may take."""
+    return uniform(np.uint64(word(np.uint64(arm.word), 2**40 + number)))
+
+
+def challenger_share(leader: Arm, rival: Arm) -> float:
+    """The rival's part of the transport cost, ½ where there is none."""
+    w, x = transport(leader, rival)
+    if w <= 0:
+        return 0.5
+    of_leader, of_rival = costs(leader, rival, 0.0)(np.array([x]))
+    return float(of_rival[0] / (of_leader[0] + of_rival[0]))
+
+
+def choose_top_two(policy: TopTwo, arms: Sequence[Arm]) -> int:
+    """The leader by Thompson sampling or its challenger, by the leader's two coins."""
+    if policy.feedback == "naive":
+        arms = [replace(arm, channel=IDENTITY) for arm in arms]
+    available = [k for k, arm in enumerate(arms) if arm.available]
+    untouched = [k for k in available if arms[k].pulls + arms[k].pending == 0]
+    if untouched:
+        return max(untouched, key=lambda k: arms[k].word)
+    leader = max(available, key=lambda k: (thompson_draw(arms[k]), arms[k].word))
+    if len(available) == 1 or coin(arms[leader], 0) >= policy.know:
+        return leader
+    rival = challenger(arms, leader)
+    share = challenger_share(arms[leader], arms[rival])
+    return rival if coin(arms[leader], 1) < share else leader

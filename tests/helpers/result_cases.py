@@ -1,4 +1,4 @@
-"""Small results with known numbers, for the tests of results, their files and their pictures."""
+"""Small results with known numbers, for the tests of results, their files and their figures."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whitelie import Monotone, Problem, RandomizedResponse
-from whitelie.result import Result
+from whitelie.simulation.result import Result
 
 NOISY = RandomizedResponse(p00=0.75, p11=0.75)
 TABLE = Monotone.from_points([(0, 0.2), (0.5, 0.3), (1, 0.9)])

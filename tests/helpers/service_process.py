@@ -19,20 +19,23 @@ import msgspec
 import uvloop
 
 from whitelie.service import wire
-from whitelie.service.store import Counts, Store
-from whitelie.service.store.sqlite import SQLiteStore
-from whitelie.service.token import Decision, Seal
+from whitelie.service.engine.tokens import TokenCipher
+from whitelie.service.store.contract import Counts, Decision, Store
+from whitelie.service.store.sqlite.store import SQLiteStore
 
 HOST = "127.0.0.1"
 ADMIN_KEY = "ak_tests_only_9f8e7d6c5b4a39281706f5e4"
 SECRET = "tests only: 0f1e2d3c4b5a69788796a5b4"
-PATIENCE = 120.0
+HANG_TIMEOUT_SECONDS = 120.0
 """Seconds after which a test gives up: a first start may compile; nothing is said about speed."""
+
+LEAST_ROUNDS = 3
+"""So often a visitor decides and reports, however slow the machine is."""
 
 PAUSE = 0.05
 """Seconds before a visitor tries again."""
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 _DECISIONS = msgspec.json.Decoder(wire.Decisions)
 _ITEMS = msgspec.json.Decoder(wire.Items)
@@ -97,7 +100,7 @@ class Server:
             finally:
                 connection.close()
 
-        return run(asked(), PATIENCE / 2)
+        return run(asked(), HANG_TIMEOUT_SECONDS / 2)
 
     def create(self, **fields: Any) -> str:
         """Create an experiment and return its id."""
@@ -117,12 +120,12 @@ class Server:
     def kill(self) -> None:
         """End it at once, as a power cut would."""
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(HANG_TIMEOUT_SECONDS)
 
     def stop(self) -> int:
         """Ask it to end and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(HANG_TIMEOUT_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -135,8 +138,8 @@ class Server:
         said = self.log.read_bytes()[self._said :].decode()
         for line in said.splitlines(keepends=True):
             if '"event":"serving"' in line and line.endswith("\n"):
-                found: dict[str, Any] = json.loads(line)
-                return found
+                event: dict[str, Any] = json.loads(line)
+                return event
         assert self.process.poll() is None, f"the server has ended: {said}"
         return None
 
@@ -162,7 +165,7 @@ def refusal(store: Path | str, *arguments: str, **environment: str | None) -> st
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=HANG_TIMEOUT_SECONDS,
         check=False,
     )
     assert done.returncode > 0, done
@@ -172,23 +175,23 @@ def refusal(store: Path | str, *arguments: str, **environment: str | None) -> st
     return lines[0]
 
 
-def until(found: Callable[[], Found | None]) -> Found:
-    """Return what is found, as soon as it is there."""
-    end = time.monotonic() + PATIENCE
+def until(condition: Callable[[], Value | None]) -> Value:
+    """Return what a condition returns, as soon as it is true."""
+    end = time.monotonic() + HANG_TIMEOUT_SECONDS
     while time.monotonic() < end:
-        if value := found():
+        if value := condition():
             return value
         time.sleep(0.02)
-    raise AssertionError(f"nothing was found in {PATIENCE} seconds")
+    raise AssertionError(f"the condition was not true within {HANG_TIMEOUT_SECONDS} seconds")
 
 
 # Visitors ---------------------------------------------------------------------------------------
 
 
-def run(work: Awaitable[Found], patience: float = 3 * PATIENCE) -> Found:
+def run(work: Awaitable[Value], patience: float = 3 * HANG_TIMEOUT_SECONDS) -> Value:
     """Run a coroutine on a fast event loop."""
 
-    async def waited() -> Found:
+    async def waited() -> Value:
         async with asyncio.timeout(patience):
             return await work
 
@@ -428,13 +431,15 @@ class Ledger:
     ) -> None:
         """Decide and report on many connections, until time is up or the server is gone.
 
-        If `again`, visitors whose server is gone come back, until time is up.
+        Time is up for a visitor who has had some rounds. If `again`, visitors whose server is gone
+        come back, until time is up.
         """
         end = time.monotonic() + seconds
 
         async def one(visitor: Visitor) -> None:
-            draw = random.Random()
-            while time.monotonic() < end:
+            draw, rounds = random.Random(), 0
+            while time.monotonic() < end or rounds < LEAST_ROUNDS:
+                rounds += 1
                 tokens = await self.decide(visitor, experiment, draw.randint(1, 6))
                 reports = [(token, draw.getrandbits(1)) for token in tokens if draw.random() < 0.9]
                 if reports:
@@ -468,10 +473,10 @@ class Ledger:
 
     def faults(self, store: Path | Callable[[], Store], secret: str = SECRET) -> list[str]:
         """Return in what a store, an SQLite file or what opens it, contradicts visitors."""
-        seal = Seal([secret.encode()])
-        told = {token: seal.open(token) for token in self.issued}
+        cipher = TokenCipher([secret.encode()])
+        told = {token: cipher.open(token) for token in self.issued}
         names = Counter(_name(decision) for decision in map(told.get, self.issued))
-        found = [f"{name} was issued {times} times" for name, times in names.items() if times > 1]
+        faults = [f"{name} was issued {times} times" for name, times in names.items() if times > 1]
         with closing(SQLiteStore(store) if isinstance(store, Path) else store()) as opened:
             totals = opened.totals(1)
             spent = opened.spent_bits()
@@ -480,19 +485,19 @@ class Ledger:
         for arm in issued.keys() | totals.keys():
             counts = totals.get(arm, Counts())
             if not counts.ones <= counts.answered <= counts.issued:
-                found.append(f"arm {arm} has {counts}")
+                faults.append(f"arm {arm} has {counts}")
             if counts.issued < issued[arm]:
-                found.append(f"arm {arm}: {issued[arm]} issued, {counts.issued} counted")
+                faults.append(f"arm {arm}: {issued[arm]} issued, {counts.issued} counted")
             for index, column in enumerate(("answered", "ones")):
                 least = known[arm, index]
                 most = least + perhaps[arm, index]
                 if not least <= counts[index + 1] <= most:
-                    found.append(f"arm {arm}: {counts[index + 1]} {column}, told {least}…{most}")
+                    faults.append(f"arm {arm}: {counts[index + 1]} {column}, told {least}…{most}")
         if sum(counts.issued for counts in totals.values()) > len(self.issued) + self.asked:
-            found.append("more was issued than asked for")
+            faults.append("more was issued than asked for")
         if spent != sum(counts.answered for counts in totals.values()):
-            found.append(f"{spent} spent bits do not match the answers")
-        return found + self.surprises
+            faults.append(f"{spent} spent bits do not match the answers")
+        return faults + self.surprises
 
 
 def _sums(told: Mapping[str, Decision | None], reports: Mapping[str, int]) -> Counter[Any]:
@@ -514,5 +519,5 @@ def _arm(decision: Decision | None) -> int:
     return decision.arm
 
 
-def _pieces(items: Sequence[Found], size: int) -> list[Sequence[Found]]:
+def _pieces(items: Sequence[Value], size: int) -> list[Sequence[Value]]:
     return [items[start : start + size] for start in range(0, len(items), size)]

@@ -9,16 +9,16 @@ from itertools import count, cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from audit import Record
-from service import BUTTON, KEYS, SECRET, Clock, keys
+from helpers.client_audit import Record
+from helpers.in_process_service import BUTTON, KEYS, SECRET, Clock, keys
 from whitelie.channel import RandomizedResponse
 from whitelie.client import Answer, Client, InProcess, Memory, NoAnswer, Storage, Transport
-from whitelie.service.app import build
-from whitelie.service.door import Service
-from whitelie.service.engine import Engine
-from whitelie.service.experiment import Rules
-from whitelie.service.limits import Limits
-from whitelie.service.store.sqlite import SQLiteStore
+from whitelie.service.api.app import build
+from whitelie.service.api.hot_path import Service
+from whitelie.service.api.limits import Limits
+from whitelie.service.engine.engine import Engine
+from whitelie.service.experiment.definition import ExperimentValidator
+from whitelie.service.store.sqlite.store import SQLiteStore
 
 KEY = KEYS["publishable"]
 WINDOW, SPREAD = 600, 60
@@ -145,10 +145,10 @@ class Operator:
 
     def counts(self, experiment: str) -> tuple[int, int, float]:
         """Return the decisions, the reports, and the share of ones among them."""
-        found = self.ask("GET", f"/v1/experiments/{experiment}/results")["arms"]
-        issued = sum(arm["issued"] for arm in found)
-        answered = sum(arm["answered"] for arm in found)
-        ones = sum(arm["answered"] * (arm["raw_rate"] or 0) for arm in found)
+        arms = self.ask("GET", f"/v1/experiments/{experiment}/results")["arms"]
+        issued = sum(arm["issued"] for arm in arms)
+        answered = sum(arm["answered"] for arm in arms)
+        ones = sum(arm["answered"] * (arm["raw_rate"] or 0) for arm in arms)
         return issued, answered, ones / max(answered, 1)
 
 
@@ -160,7 +160,7 @@ def operating(folder: Path) -> Iterator[Operator]:
         store.save_key(key)
     clock = Clock()
     engine = Engine(store, lambda: [SECRET], clock=clock)
-    with InProcess(build(Service(engine, Rules(), Limits(10**6)))) as server:
+    with InProcess(build(Service(engine, ExperimentValidator(), Limits(10**6)))) as server:
         yield Operator(server, clock)
 
 
@@ -217,15 +217,15 @@ def visits(make: Make, number: int, seed: int = 1, people: People | None = None)
 def records(stub: Stub, rewards: list[int]) -> list[Record]:
     """Join decisions, in their order, with the reports on them."""
     reports = {request.body["token"]: request for request in stub.reports}
-    found = []
+    records = []
     asked = [(place, one) for place, one in enumerate(stub.requests, 1) if not one.is_report]
     for reward, (place, request) in zip(rewards, asked, strict=True):
         report = reports.get(f"token {place}")
         if report is None:
-            found.append(Record(request.at, None, reward, None))
+            records.append(Record(request.at, None, reward, None))
         else:
-            found.append(Record(request.at, report.at, reward, report.body["bit"]))
-    return found
+            records.append(Record(request.at, report.at, reward, report.body["bit"]))
+    return records
 
 
 class OnlyClicks(Client):
@@ -233,7 +233,7 @@ class OnlyClicks(Client):
 
     def _reward(self, key: str) -> None:
         super()._reward(key)
-        self._shelf.set("clicked", "yes")
+        self._storage.set("clicked", "yes")
 
     def flush(self) -> int:
-        return super().flush() if self._shelf.keys_of("clicked") else 0
+        return super().flush() if self._storage.keys_of("clicked") else 0

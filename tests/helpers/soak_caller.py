@@ -10,8 +10,8 @@ from typing import Self
 
 import msgspec
 
-from process import HOST, Answer, Visitor
-from soak_record import NO_ANSWER, Heard, Request, retry_after
+from helpers.service_process import HOST, Answer, Visitor
+from helpers.soak_record import NO_ANSWER, Heard, Request, retry_after
 from whitelie.service import wire
 
 TIMEOUT = 1.0

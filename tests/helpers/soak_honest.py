@@ -7,10 +7,10 @@ from collections.abc import Coroutine, Iterator
 from itertools import count
 from typing import Any
 
-from process import message
-from soak_caller import Caller, Job
-from soak_record import NO_ANSWER, Heard, Request
-from whitelie.service.pages import plotly_path
+from helpers.service_process import message
+from helpers.soak_caller import Caller, Job
+from helpers.soak_record import NO_ANSWER, Heard, Request
+from whitelie.service.api.static_files import plotly_path
 
 PEOPLE = 250
 """Addresses of people who visit pages; each comes less than once a second."""

@@ -14,13 +14,13 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple
 
-from process import HOST, Answer, Refused, message
-from soak_caller import Caller, Job
-from soak_record import Heard
-from whitelie.service.pages import plotly_path
-from whitelie.service.token import LENGTH
+from helpers.service_process import HOST, Answer, Refused, message
+from helpers.soak_caller import Caller, Job
+from helpers.soak_record import Heard
+from whitelie.service.api.static_files import plotly_path
+from whitelie.service.engine.tokens import TOKEN_LENGTH
 
-PATIENCE = 5.0
+ANSWER_TIMEOUT_SECONDS = 5.0
 """Seconds that an attacker waits for an answer."""
 
 HOLD = 60.0
@@ -94,7 +94,7 @@ class Hostile:
     ) -> str:
         """Send a beginning, then a piece at every pause, until an answer comes or time is up."""
         outcome = "held"
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
             reader, writer = await asyncio.open_connection(
                 HOST, self._job.port, local_addr=(address, 0)
             )
@@ -175,19 +175,21 @@ class Hostile:
         return await self._drip(address, b"GET /" + b"a" * (1 << 20), hold=10)
 
     async def garbage(self, address: str) -> str:
-        return await self._drip(address, os.urandom(random.randint(1, 5000)), hold=PATIENCE)
+        return await self._drip(
+            address, os.urandom(random.randint(1, 5000)), hold=ANSWER_TIMEOUT_SECONDS
+        )
 
     async def wrong_body(self, address: str) -> str:
         body = random.choice(WRONG_BODIES)
         path = random.choice(["/v1/feedback", self._decisions])
-        return await self._drip(address, message("POST", path, body), hold=PATIENCE)
+        return await self._drip(address, message("POST", path, body), hold=ANSWER_TIMEOUT_SECONDS)
 
     async def churn(self, address: str) -> str:
         """Connect and be gone, some in the middle of a request, some by a reset."""
         _, writer = await asyncio.open_connection(HOST, self._job.port, local_addr=(address, 0))
         try:
             if random.random() < 0.5:
-                body = {"token": "a" * LENGTH, "bit": 1}
+                body = {"token": "a" * TOKEN_LENGTH, "bit": 1}
                 _send(writer, message("POST", "/v1/feedback", body)[: random.randint(1, 150)])
                 await writer.drain()
             if random.random() < 0.5:
@@ -205,7 +207,7 @@ class Hostile:
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             deaf.bind((address, 0))
             loop = asyncio.get_running_loop()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
                 await loop.sock_connect(deaf, (HOST, self._job.port))
                 await loop.sock_sendall(deaf, asked * 5)
             for _ in range(int(HOLD)):
@@ -356,11 +358,11 @@ def _post(header: str) -> bytes:
 
 
 def _random_token() -> str:
-    return "".join(random.choices(LETTERS, k=LENGTH))
+    return "".join(random.choices(LETTERS, k=TOKEN_LENGTH))
 
 
 def _mutant(token: str) -> str:
     """Return a token with one letter changed."""
-    place = random.randrange(LENGTH)
+    place = random.randrange(TOKEN_LENGTH)
     other = random.choice(LETTERS.replace(token[place], ""))
     return token[:place] + other + token[place + 1 :]

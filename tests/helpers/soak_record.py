@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from process import Answer, Ledger
-from whitelie.service.store import Store
+from helpers.service_process import Answer, Ledger
+from whitelie.service.store.contract import Store
 
 GUARD = 2.0
 """Seconds after a restart, once the service is ready again, in which nobody's wait is judged."""
@@ -86,8 +86,8 @@ class Life:
     def level(self) -> float | None:
         """Its memory when it has warmed up, or None if it did not live that long."""
         ends = self.born + WARM_UP, self.born + WARM_UP + LEVEL
-        found = [size for at, size in self.memory if ends[0] <= at < ends[1]]
-        return median(found) if found else None
+        sizes = [size for at, size in self.memory if ends[0] <= at < ends[1]]
+        return median(sizes) if sizes else None
 
     @property
     def peak(self) -> int:
@@ -130,8 +130,8 @@ class Record:
 def miscounted(ledger: Ledger, store: Path | Callable[[], Store]) -> list[str]:
     """What is stored otherwise than visitors were told; nothing may be in doubt any more."""
     open_ends = len(ledger.unknown | ledger.refused)
-    found = [f"{open_ends} reports are neither accepted nor duplicates"] if open_ends else []
-    return found + ledger.faults(store)
+    faults = [f"{open_ends} reports are neither accepted nor duplicates"] if open_ends else []
+    return faults + ledger.faults(store)
 
 
 def failed(record: Record) -> list[str]:
@@ -163,7 +163,7 @@ def slow(record: Record) -> list[str]:
 
 def grown(record: Record) -> list[str]:
     """Processes that took more memory than at their start, or than the first of their role did."""
-    found = []
+    faults = []
     first: dict[str, float] = {}
     for life in record.lives:
         level = life.level
@@ -172,8 +172,8 @@ def grown(record: Record) -> list[str]:
         least = min(level, first.setdefault(life.role, level))
         if max(life.peak, level) > GROWTH * least:
             most = max(life.peak, level) / 2**20
-            found.append(f"a {life.role} grew from {least / 2**20:.0f} to {most:.0f} MiB")
-    return found
+            faults.append(f"a {life.role} grew from {least / 2**20:.0f} to {most:.0f} MiB")
+    return faults
 
 
 def missing(record: Record) -> list[str]:

@@ -16,18 +16,18 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
-from postgres import Postgres
-from process import ADMIN_KEY, HOST, PATIENCE, Server, run, until
-from soak_caller import Job
-from soak_hostile import KINDS
-from soak_record import Life, Outage, Record, merged, miscounted
-from soak_traffic import Maker, heard_by
-from whitelie.service import keys
-from whitelie.service.store import Key, Store
-from whitelie.service.store.postgresql import PostgresStore
-from whitelie.service.store.sqlite import SQLiteStore
+from helpers.postgres_server import Postgres
+from helpers.service_process import ADMIN_KEY, HANG_TIMEOUT_SECONDS, HOST, Server, run, until
+from helpers.soak_caller import Job
+from helpers.soak_hostile import KINDS
+from helpers.soak_record import Life, Outage, Record, merged, miscounted
+from helpers.soak_traffic import Maker, heard_by
+from whitelie.service.engine import keys
+from whitelie.service.store.contract import Key, Store
+from whitelie.service.store.postgresql.store import PostgresStore
+from whitelie.service.store.sqlite.store import SQLiteStore
 
 PORTS = 20_000, 32_000
 """Below those that the kernel gives to connections: one of a client cannot take a dead server's."""
@@ -190,7 +190,7 @@ def _ended(site: Site) -> Iterator[Site]:
             for each in family:
                 with suppress(psutil.NoSuchProcess):
                     each.kill()
-            site.server.process.wait(PATIENCE)
+            site.server.process.wait(HANG_TIMEOUT_SECONDS)
 
 
 def _free_port() -> int:
@@ -236,7 +236,7 @@ def soak(site: Site, plan: Plan, folder: Path) -> Record:
         outages = [Outage("start", start, start), *_restarts(site, kills)]
         _watch_until(site, end)
         for maker in makers.values():
-            assert maker.process.wait(PATIENCE) == 0, "the traffic has failed"
+            assert maker.process.wait(HANG_TIMEOUT_SECONDS) == 0, "the traffic has failed"
     heard = [heard_by(each) for each in jobs]
     ledger = merged([each.ledger for each in heard])
     run(ledger.settle(site.server.port))

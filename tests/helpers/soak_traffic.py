@@ -1,4 +1,4 @@
-"""Traffic of a soak from a process of its own: `python soak_traffic.py`.
+"""Traffic of a soak from a process of its own: `python -m helpers.soak_traffic`.
 
 It says when it is ready, reads a job, and writes what it was told to a file when the job's time is
 up.
@@ -13,16 +13,17 @@ from typing import Self
 
 import msgspec
 
-from process import run
-from soak_caller import TIMEOUT, Job
-from soak_honest import Honest
-from soak_hostile import Hostile
-from soak_record import Heard
+from helpers.paths import ROOT
+from helpers.service_process import run
+from helpers.soak_caller import TIMEOUT, Job
+from helpers.soak_honest import Honest
+from helpers.soak_hostile import Hostile
+from helpers.soak_record import Heard
 
-FAREWELL = TIMEOUT
+LAST_REQUESTS_TIMEOUT_SECONDS = TIMEOUT
 """Seconds that visitors have to finish when time is up."""
 
-PATIENCE = 60.0
+HANG_TIMEOUT_SECONDS = 60.0
 """Seconds after its time in which a process must have written what it has heard."""
 
 READY = b"ready\n"
@@ -33,7 +34,8 @@ class Maker:
 
     def __init__(self) -> None:
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe)
+        command = [sys.executable, "-m", "helpers.soak_traffic"]
+        self.process = subprocess.Popen(command, cwd=ROOT / "tests", stdin=pipe, stdout=pipe)
 
     def await_ready(self) -> None:
         """Wait until it has loaded what it needs."""
@@ -51,7 +53,7 @@ class Maker:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(HANG_TIMEOUT_SECONDS)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()
@@ -68,7 +70,9 @@ async def do(job: Job) -> Heard:
     await asyncio.sleep(max(0.0, job.start - time.monotonic()))
     traffic = Honest(job, heard) if job.side == "honest" else Hostile(job, heard)
     tasks = [asyncio.create_task(each) for each in traffic.work()]
-    await asyncio.wait(tasks, timeout=max(0.0, job.end - time.monotonic()) + FAREWELL)
+    await asyncio.wait(
+        tasks, timeout=max(0.0, job.end - time.monotonic()) + LAST_REQUESTS_TIMEOUT_SECONDS
+    )
     for task in tasks:
         if not task.done():
             task.cancel()
@@ -83,7 +87,7 @@ def main() -> None:
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
-    heard = run(do(job), patience=job.end - time.monotonic() + PATIENCE)
+    heard = run(do(job), patience=job.end - time.monotonic() + HANG_TIMEOUT_SECONDS)
     Path(job.file).write_bytes(msgspec.msgpack.encode(heard))
 
 

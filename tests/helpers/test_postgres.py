@@ -11,14 +11,23 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import psycopg
 import pytest
 from psycopg.errors import InsufficientPrivilege
 
-from cuttable import CuttableLine
-from postgres import Postgres, free_port, lives
-from process import HOST, PATIENCE, Ledger, Visitor, message, run, together, until
+from helpers.cuttable_connection import CuttableLine
+from helpers.postgres_server import Postgres, free_port, lives
+from helpers.service_process import (
+    HANG_TIMEOUT_SECONDS,
+    HOST,
+    Ledger,
+    Visitor,
+    message,
+    run,
+    together,
+    until,
+)
 
 Later = Callable[..., Future[Any]]
 
@@ -70,9 +79,9 @@ def test_commits_are_durable_unless_a_setting_says_otherwise() -> None:
 def test_a_role_has_no_privileges_and_needs_its_password(postgres: Postgres) -> None:
     address = postgres.new_database()
     role = postgres.new_role(address)
-    (found,) = postgres.execute(role, "SELECT current_user, current_database()")
-    assert f"//{found[0]}:" in role
-    assert f"/{found[1]}?" in address
+    (row,) = postgres.execute(role, "SELECT current_user, current_database()")
+    assert f"//{row[0]}:" in role
+    assert f"/{row[1]}?" in address
     with pytest.raises(InsufficientPrivilege):
         postgres.execute(role, "CREATE TABLE notes (note TEXT)")
     other = postgres.new_role(address, "another one")
@@ -99,8 +108,8 @@ def test_what_was_committed_survives_kills() -> None:
                     open_one.execute("SELECT 1")
             assert (server.data / "postmaster.pid").exists()
             server.start()
-            found = server.execute(address, "SELECT note FROM notes ORDER BY note")
-            assert found == [(each,) for each in range(note + 1)]
+            notes = server.execute(address, "SELECT note FROM notes ORDER BY note")
+            assert notes == [(each,) for each in range(note + 1)]
         server.stop()
         server.start()
         assert server.execute(address, "SHOW max_connections") == [("30",)]
@@ -110,14 +119,14 @@ def test_what_was_committed_survives_kills() -> None:
 
 def test_a_server_does_not_outlive_the_process_that_owns_it() -> None:
     script = (
-        "import postgres, time\n"
-        "server = postgres.Postgres()\n"
+        "import time\nfrom helpers import postgres_server\n"
+        "server = postgres_server.Postgres()\n"
         "print(server.process.pid, server.folder, flush=True)\n"
         "time.sleep(1000)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         stdout=subprocess.PIPE,
         text=True,
     ) as owner:
@@ -144,9 +153,9 @@ def test_a_line_keeps_the_rest_of_an_address(postgres: Postgres, line: CuttableL
     role = postgres.new_role(postgres.new_database())
     far = line.address_of(f"{role}&application_name=whitelie")
     assert f"@{HOST}:{line.port}/" in far
-    found = Postgres.execute(far, "SELECT current_user, current_setting('application_name')")
-    assert found[0][0].startswith("role_")
-    assert found[0][1] == "whitelie"
+    rows = Postgres.execute(far, "SELECT current_user, current_setting('application_name')")
+    assert rows[0][0].startswith("role_")
+    assert rows[0][1] == "whitelie"
 
 
 def test_a_line_reaches_a_server_on_a_port() -> None:
@@ -173,8 +182,8 @@ def test_a_silent_cut_holds_everything_until_it_is_mended(
             waiting[0].result(0.3)
         assert not any(each.done() for each in waiting)
         line.mend()
-        assert waiting[0].result(PATIENCE) == 42
-        with closing(waiting[1].result(PATIENCE)) as new:
+        assert waiting[0].result(HANG_TIMEOUT_SECONDS) == 42
+        with closing(waiting[1].result(HANG_TIMEOUT_SECONDS)) as new:
             assert number(new) == number(old) == 42
 
 
@@ -199,29 +208,29 @@ def test_no_byte_passes_a_silent_cut_and_none_is_lost() -> None:
                         target.recv(1)
                 line.mend()
                 for start, (_, target) in zip(starts, pairs, strict=True):
-                    target.settimeout(PATIENCE)
+                    target.settimeout(HANG_TIMEOUT_SECONDS)
                     assert start + received(target, len(sent) - len(start)) == sent
                 for each in sending:
-                    each.result(PATIENCE)
+                    each.result(HANG_TIMEOUT_SECONDS)
 
 
 def received(end: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
+    received = b""
+    while len(received) < size:
         piece = end.recv(1 << 20)
         assert piece, "the other end has ended"
-        found += piece
-    return found
+        received += piece
+    return received
 
 
 def drained(end: socket.socket) -> bytes:
-    found = b""
+    received = b""
     try:
         while piece := end.recv(1 << 20):
-            found += piece
+            received += piece
     except BlockingIOError:
         pass
-    return found
+    return received
 
 
 def test_a_loud_cut_breaks_connections_and_refuses_new_ones(
@@ -232,11 +241,11 @@ def test_a_loud_cut_breaks_connections_and_refuses_new_ones(
             sleeping = later(old.execute, "SELECT pg_sleep(1000)")
             line.cut(silently=False)
             with pytest.raises(psycopg.OperationalError):
-                sleeping.result(PATIENCE)
+                sleeping.result(HANG_TIMEOUT_SECONDS)
             with pytest.raises(psycopg.OperationalError, match="refused"):
-                later(psycopg.connect, far).result(PATIENCE)
+                later(psycopg.connect, far).result(HANG_TIMEOUT_SECONDS)
         line.mend()
-        with closing(later(psycopg.connect, far).result(PATIENCE)) as new:
+        with closing(later(psycopg.connect, far).result(HANG_TIMEOUT_SECONDS)) as new:
             assert number(new) == 42
 
 
@@ -247,9 +256,9 @@ def test_a_silent_cut_can_become_a_loud_one(line: CuttableLine, far: str, later:
         line.cut(silently=False)
         for each in waiting:
             with pytest.raises(psycopg.OperationalError):
-                each.result(PATIENCE)
+                each.result(HANG_TIMEOUT_SECONDS)
         line.mend()
-        with closing(later(psycopg.connect, far).result(PATIENCE)) as new:
+        with closing(later(psycopg.connect, far).result(HANG_TIMEOUT_SECONDS)) as new:
             assert number(new) == 42
 
 
@@ -289,7 +298,7 @@ def test_visitors_come_back_until_time_is_up() -> None:
         ledger, gone = Ledger(), free_port()
         async with gate(losses=3) as (port, heard):
             ports = [port, gone]
-            load = asyncio.create_task(ledger.load(ports, "e", 2, PATIENCE, again=True))
+            load = asyncio.create_task(ledger.load(ports, "e", 2, HANG_TIMEOUT_SECONDS, again=True))
             while not ledger.refusals:
                 await asyncio.sleep(0.01)
             assert len(heard) > 3

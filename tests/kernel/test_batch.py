@@ -12,11 +12,12 @@ from whitelie.estimate import probabilities_best, reward_interval
 from whitelie.kernel.arms import Array
 from whitelie.kernel.batch import fill_shares, run_batches
 from whitelie.kernel.choice import choose, fill_words
-from whitelie.kernel.game import Game, bit, game_of, new_state, streams_of
-from whitelie.kernel.run import runner
+from whitelie.kernel.game import Game, bit, streams_of
 from whitelie.kernel.separation import Looks, first_separation
+from whitelie.kernel.state import new_state
 from whitelie.planning.runs import batch_ends, best_shares
 from whitelie.policy import Policy
+from whitelie.policy.run import runner
 
 PRIVATE = RandomizedResponse.from_epsilon(1)
 TURNED = RandomizedResponse(p00=0.2, p11=0.3)
@@ -25,7 +26,7 @@ REPLICATES = 600
 
 
 def batched(problem: Problem, policy: Policy, ends: Array, seed: int, lag: int = 0) -> Array:
-    game = game_of(policy, problem)
+    game = policy.game(problem, int(ends[-1]))
     with ThreadPoolExecutor() as pool:
         runs = pool.map(
             lambda replicate: run_batches(game, np.uint64(seed), replicate, ends, lag)[0],
@@ -93,7 +94,7 @@ def test_another_channel_would_be_noticed() -> None:
 def test_single_turns_are_the_plain_kernel_word_for_word(policy: Policy) -> None:
     problem = Problem([0.3, 0.5, 0.4], [PRIVATE, TURNED, IDENTITY])
     ends = batch_ends(190, 3)
-    game = game_of(policy, problem)
+    game = policy.game(problem, 190)
     for replicate in range(5):
         plain = runner(policy, problem, 7, ends, plain=True)(replicate)
         assert np.array_equal(run_batches(game, np.uint64(7), replicate, ends, 0)[0], plain)
@@ -107,7 +108,7 @@ def plain_with_lag(game: Game, seed: int, replicate: int, ends: Array, lag: int)
     chosen: list[tuple[int, int]] = []
     history = []
     for t in range(int(ends[-1])):
-        made, seen = np.zeros(size, np.int64), new_state(size)
+        made, seen = np.zeros(size, np.int64), new_state(size, 0)
         for number, (arm, one) in enumerate(chosen):
             made[arm] += 1
             if number < t - lag:
@@ -126,7 +127,7 @@ def plain_with_lag(game: Game, seed: int, replicate: int, ends: Array, lag: int)
 @pytest.mark.parametrize("policy", [KLUCB(), UCB(c=0), UCB1()])
 def test_single_turns_with_a_lag_are_the_live_rule_with_pending(policy: Policy, lag: int) -> None:
     problem = Problem([0.3, 0.5, 0.4], [PRIVATE, TURNED, IDENTITY])
-    ends, game = batch_ends(150, 3), game_of(policy, problem)
+    ends, game = batch_ends(150, 3), policy.game(problem, 150)
     for replicate in range(2):
         mine = run_batches(game, np.uint64(7), replicate, ends, lag)[0]
         assert np.array_equal(mine, plain_with_lag(game, 7, replicate, ends, lag))
@@ -179,7 +180,7 @@ def test_arms_are_chosen_alike_until_the_first_report(policy: Policy) -> None:
 def test_counts_add_up() -> None:
     ends = batch_ends(5000, 4)
     for policy in (TS(), KLUCB(), UCB1()):
-        pulls, successes = run_batches(game_of(policy, FOUR), np.uint64(1), 2, ends, 0)
+        pulls, successes = run_batches(policy.game(FOUR, 5000), np.uint64(1), 2, ends, 0)
         assert np.array_equal(pulls.sum(axis=1), ends)
         assert np.all((successes >= 0) & (successes <= pulls))
         assert np.all(np.diff(pulls, axis=0) >= 0)
@@ -210,10 +211,10 @@ MIXED = [PRIVATE, TURNED, IDENTITY, PRIVATE, TURNED]
 def test_choice_probabilities(channels: list[RandomizedResponse], most: int) -> None:
     """Against the slow quadrature of `probabilities_best`."""
     draws = np.random.default_rng(most)
-    game = game_of(TS(), Problem([0.5] * 5, channels))
+    game = TS().game(Problem([0.5] * 5, channels), most)
     rates = np.array([channel.mean_feedback(0.3) for channel in channels])
     for _ in range(30):
-        state = new_state(5)
+        state = new_state(5, 0)
         state.pulls[:] = draws.integers(most // 20, most, 5)
         state.successes[:] = draws.binomial(state.pulls, rates)
         shares = np.empty(5)
@@ -228,7 +229,7 @@ def test_separation_is_that_of_the_reported_intervals(channel: RandomizedRespons
     alpha = 0.05 / 3
     ends = batch_ends(20_000, 3)
     for replicate in range(5):
-        game = game_of(KLUCB(), problem)
+        game = KLUCB().game(problem, 20_000)
         pulls, successes = run_batches(game, np.uint64(3), replicate, ends, 0)
         looks = Looks(pulls, successes, channel.mean_feedback(0.0), channel.mean_feedback(1.0))
         row, arm = first_separation(looks, alpha)

@@ -1,22 +1,23 @@
 """Many decisions at once: those of the choice rule, or from its distribution."""
 
+import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
-import cases
+from helpers import policy_cases
 from whitelie import IDENTITY, KLUCB, TS, UCB, UCB1, Channel, Monotone, RandomizedResponse
 from whitelie.estimate import probabilities_best
 from whitelie.kernel import block
-from whitelie.kernel.arms import Arms, Array, pack
+from whitelie.kernel.arms import Arms, Array
 from whitelie.kernel.beta import beta
 from whitelie.kernel.block import skip, thompson_block
-from whitelie.kernel.choice import State, choose, decide, fill_words, rule_of
+from whitelie.kernel.choice import choose, decide, fill_words
+from whitelie.kernel.state import State
 from whitelie.kernel.truncated import Envelope, Interval, envelope_above, envelope_mass, propose
 from whitelie.kernel.words import uniform, word
 from whitelie.policy import Policy
@@ -70,14 +71,18 @@ def state_of(name: str, hidden: int = 0) -> State:
 
 
 def arms_of(kind: str, size: int = SIZE) -> Arms:
-    return pack(TS(), [KINDS[kind][k % len(KINDS[kind])] for k in range(size)])
+    return TS().pack([KINDS[kind][k % len(KINDS[kind])] for k in range(size)])
 
 
 Decide = Callable[[Arms, State, np.uint64, int, Array], None]
 
 
 def plainly(arms: Arms, state: State, key: np.uint64, number: int, chosen: Array) -> None:
-    decide(rule_of(TS()), arms, state, key, number, chosen)
+    decide(TS().rule, arms, state, key, number, chosen)
+
+
+def in_a_block(arms: Arms, state: State, key: np.uint64, number: int, chosen: Array) -> None:
+    thompson_block(TS().rule, arms, state, key, number, chosen)
 
 
 def decisions(decider: Decide, arms: Arms, state: State, blocks: int, n: int = 200) -> Array:
@@ -111,14 +116,14 @@ def independent(one: Array, other: Array) -> float:
 @pytest.mark.parametrize("name", STATES)
 def test_a_block_has_the_distribution_of_plain_choices(name: str, kind: str) -> None:
     arms, state = arms_of(kind), state_of(name)
-    found = decisions(thompson_block, arms, state, BLOCKS)
+    found = decisions(in_a_block, arms, state, BLOCKS)
     assert homogeneous(found, decisions(plainly, arms, state, PLAIN)) > LEVEL
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unavailable_arms_are_never_chosen(kind: str) -> None:
     arms, state = arms_of(kind), state_of("hundreds", hidden=9)
-    found = decisions(thompson_block, arms, state, BLOCKS)
+    found = decisions(in_a_block, arms, state, BLOCKS)
     assert found.min() >= 9
     assert homogeneous(found, decisions(plainly, arms, state, PLAIN)) > LEVEL
 
@@ -128,7 +133,7 @@ def test_frequencies_are_the_probabilities_of_being_best(kind: str) -> None:
     channels = [KINDS[kind][k % len(KINDS[kind])] for k in range(SIZE)]
     for name in ("fresh", "hundreds", "unlike"):
         state = state_of(name)
-        found = decisions(thompson_block, pack(TS(), channels), state, 1000)
+        found = decisions(in_a_block, TS().pack(channels), state, 1000)
         share = np.bincount(found.ravel(), minlength=SIZE) / found.size
         best = probabilities_best(channels, state.pulls, state.successes)
         assert np.all(np.abs(share - best) < 4.6 * np.sqrt(best / found.size) + 1e-4)
@@ -139,7 +144,7 @@ def test_frequencies_are_the_probabilities_of_being_best(kind: str) -> None:
 def test_decisions_of_a_block_are_independent(name: str, kind: str) -> None:
     """Of each other, of the first one, which gives the level, and of the block before."""
     arms, state = arms_of(kind), state_of(name)
-    found = decisions(thompson_block, arms, state, 4000, 20)
+    found = decisions(in_a_block, arms, state, 4000, 20)
     plain = decisions(plainly, arms, state, 4000, 20)
     assert independent(found[:, 1:-1], found[:, 2:]) > LEVEL
     assert independent(found[:, :1].repeat(3, axis=1), found[:, 1:4]) > LEVEL / 10
@@ -154,8 +159,7 @@ def python_block(monkeypatch: pytest.MonkeyPatch, **other: object) -> Decide:
     monkeypatch.setattr(block, "word", lambda key, index: np.uint64(word(key, index)))
     for name, function in other.items():
         monkeypatch.setattr(block, name, function)
-    decider: Decide = plain_python(thompson_block)
-    return decider
+    return partial(plain_python(thompson_block), TS().rule)
 
 
 def plain_python(function: Any) -> Any:
@@ -241,9 +245,9 @@ def test_a_wrong_block_would_be_noticed(
 def test_decisions_are_a_function_of_key_and_number() -> None:
     arms, state = arms_of("mixed"), state_of("hundreds")
     one, two, other = (np.empty(100, dtype=np.int64) for _ in range(3))
-    thompson_block(arms, state, np.uint64(5), 40, one)
-    thompson_block(arms, state, np.uint64(5), 40, two)
-    thompson_block(arms, state, np.uint64(5), 140, other)
+    in_a_block(arms, state, np.uint64(5), 40, one)
+    in_a_block(arms, state, np.uint64(5), 40, two)
+    in_a_block(arms, state, np.uint64(5), 140, other)
     assert np.array_equal(one, two)
     assert not np.array_equal(one, other)
     assert not state.pending.any()
@@ -253,8 +257,8 @@ def test_decisions_are_a_function_of_key_and_number() -> None:
 def test_a_few_are_plain_choices(n: int) -> None:
     arms, state = arms_of("mixed"), state_of("few")
     few, plain, many = (np.empty(size, dtype=np.int64) for size in (n, n, 50))
-    thompson_block(arms, state, np.uint64(6), n, few)
-    thompson_block(arms, state, np.uint64(6), n, many)
+    in_a_block(arms, state, np.uint64(6), n, few)
+    in_a_block(arms, state, np.uint64(6), n, many)
     plainly(arms, state, np.uint64(6), n, plain)
     assert np.array_equal(few, plain)
     assert many[0] == plain[0]
@@ -262,7 +266,7 @@ def test_a_few_are_plain_choices(n: int) -> None:
 
 def test_one_available_arm_is_always_chosen() -> None:
     arms, state = arms_of("mixed"), state_of("few", hidden=SIZE - 1)
-    assert np.all(decisions(thompson_block, arms, state, 3) == SIZE - 1)
+    assert np.all(decisions(in_a_block, arms, state, 3) == SIZE - 1)
 
 
 def test_sure_winners() -> None:
@@ -270,7 +274,7 @@ def test_sure_winners() -> None:
     pulls = np.full(SIZE, 10**9)
     successes = np.where(np.arange(SIZE) == 5, 6 * 10**8, 4 * 10**8)
     state = state_of("fresh")._replace(pulls=pulls, successes=successes)
-    assert np.all(decisions(thompson_block, arms_of("affine"), state, 20) == 5)
+    assert np.all(decisions(in_a_block, arms_of("affine"), state, 20) == 5)
 
 
 @pytest.mark.parametrize("chance", [1e-300, 1e-18, 1e-3, 0.1, 0.5])
@@ -302,9 +306,6 @@ def test_an_envelope_bounds_the_probability(a: float, b: float) -> None:
             assert mass < 1.6 * chance
 
 
-INDEX_POLICIES = [policy for policy in cases.POLICIES if not isinstance(policy, TS)]
-
-
 def step_by_step(
     policy: Policy, arms: Arms, state: State, key: np.uint64, number: int, n: int
 ) -> list[int]:
@@ -313,7 +314,7 @@ def step_by_step(
     chosen = []
     for i in range(n):
         fill_words(key, number + i, words)
-        chosen.append(choose(rule_of(policy), arms, state, words))
+        chosen.append(choose(policy.rule, arms, state, words))
         state.pending[chosen[-1]] += 1
     return chosen
 
@@ -322,7 +323,7 @@ def at_once(
     policy: Policy, arms: Arms, state: State, key: np.uint64, number: int, n: int
 ) -> list[int]:
     chosen = np.empty(n, dtype=np.int64)
-    decide(rule_of(policy), arms, state, key, number, chosen)
+    decide(policy.rule, arms, state, key, number, chosen)
     return [int(arm) for arm in chosen]
 
 
@@ -332,21 +333,16 @@ def copy_of(state: State) -> State:
 
 @pytest.mark.parametrize(
     ("policy", "kind"),
-    [pytest.param(p, k, id=f"{p.label}-{k}") for p, k in cases.pairs(INDEX_POLICIES)],
+    [pytest.param(p, k, id=f"{p.label}-{k}") for p, k in policy_cases.pairs(policy_cases.LOCAL)],
 )
 def test_indices_kept_within_a_call_decide_as_step_by_step(policy: Policy, kind: str) -> None:
-    @settings(max_examples=40, deadline=None)
-    @given(cases.arms(kind), st.integers(0, 2**64 - 1), st.integers(0, 10**6))
-    def law(case: tuple[list[Channel], State, Array], key: int, number: int) -> None:
-        channels, state, _ = case
-        packed, one, two = pack(policy, channels), copy_of(state), copy_of(state)
-        given_key = np.uint64(key)
-        assert at_once(policy, packed, one, given_key, number, 25) == step_by_step(
-            policy, packed, two, given_key, number, 25
-        )
+    draw = random.Random(1)
+    for channels, state, _ in policy_cases.cases(kind):
+        packed, one, two = policy.pack(channels), copy_of(state), copy_of(state)
+        key, number = np.uint64(draw.getrandbits(64)), draw.randint(0, 10**6)
+        chosen = at_once(policy, packed, one, key, number, 25)
+        assert chosen == step_by_step(policy, packed, two, key, number, 25), (channels, state)
         assert np.array_equal(one.pending, two.pending)
-
-    law()
 
 
 @pytest.mark.parametrize("policy", [KLUCB(), KLUCB(c=0, domain="unit"), UCB(), UCB1()])
@@ -355,7 +351,7 @@ def test_many_arms_and_decisions_with_ties(policy: Policy, kind: str) -> None:
     """Equal counts, arms that were never pulled, arms that are not to be had."""
     draws = np.random.default_rng(8)
     size = 90
-    packed = pack(policy, [KINDS[kind][k % len(KINDS[kind])] for k in range(size)])
+    packed = policy.pack([KINDS[kind][k % len(KINDS[kind])] for k in range(size)])
     for most in (0, 2, 300):
         pulls = draws.choice([0, most, 3 * most], size).astype(np.int64)
         pending = draws.choice([0, 0, 1], size).astype(np.int64)
@@ -368,7 +364,7 @@ def test_many_arms_and_decisions_with_ties(policy: Policy, kind: str) -> None:
 
 def test_ties_to_the_first_arm_would_be_noticed() -> None:
     """Negative control: equal arms in another order of words."""
-    packed = pack(KLUCB(), [IDENTITY] * 20)
+    packed = KLUCB().pack([IDENTITY] * 20)
     pulls = np.full(20, 50)
     state = State(pulls, pulls // 2, np.zeros(20, dtype=np.int64), np.ones(20, dtype=bool))
     chosen = at_once(KLUCB(), packed, copy_of(state), np.uint64(1), 0, 20)

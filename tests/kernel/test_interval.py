@@ -57,6 +57,7 @@ def share_ever_missed(interval: Interval, truth: float) -> float:
 
 
 @pytest.mark.parametrize("truth", [0.03, 0.5, 0.73])
+@pytest.mark.promise("The interval")
 def test_continuous_looking_misses_at_most_five_in_a_hundred(truth: float) -> None:
     # 3.8 standard deviations of a binomial share: one false alarm in 10^4.
     noise = 3.8 * np.sqrt(ALPHA * (1 - ALPHA) / PATHS)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import cases
+from helpers import policy_cases
 from whitelie import (
     KLUCB,
     TS,
@@ -22,8 +22,9 @@ from whitelie import (
 )
 from whitelie.kernel.arms import Array
 from whitelie.kernel.game import bit, streams_of, thresholds
-from whitelie.kernel.run import runner
+from whitelie.kernel.plain import run_plain
 from whitelie.policy import Policy
+from whitelie.policy.run import runner
 
 HORIZON = 20_000
 CHECKPOINTS = np.unique(np.geomspace(1, HORIZON, 50).astype(np.int64))
@@ -31,7 +32,7 @@ NOISY, CLEAR = RandomizedResponse.warner(0.6), RandomizedResponse.warner(0.9)
 FIRST_EXPERIMENT = Problem([0.9] + [0.8] * 9, [NOISY] + [CLEAR] * 9)
 
 INDEX_POLICIES: list[Policy] = [
-    *(policy for policy in cases.POLICIES if not isinstance(policy, TS)),
+    *(policy for policy in policy_cases.LOCAL if policy.fast_kernel is not run_plain),
     KLUCB(c=0),
     KLUCB(c=0, feedback="naive"),
     UCB(c=0),
@@ -57,7 +58,7 @@ def random_problems(count: int) -> Iterator[Problem]:
         yield Problem(means, channels)
 
 
-@pytest.mark.parametrize("policy", INDEX_POLICIES, ids=cases.name)
+@pytest.mark.parametrize("policy", INDEX_POLICIES, ids=policy_cases.name)
 def test_the_certified_leader_takes_the_plain_decisions(policy: Policy) -> None:
     for number, problem in enumerate(random_problems(25)):
         fast = runner(policy, problem, 3, CHECKPOINTS)(number)
@@ -65,7 +66,7 @@ def test_the_certified_leader_takes_the_plain_decisions(policy: Policy) -> None:
         np.testing.assert_array_equal(fast, plain, err_msg=f"{policy} on {problem}")
 
 
-@pytest.mark.parametrize("policy", [KLUCB(), KLUCB(c=0), UCB(), UCB1()], ids=cases.name)
+@pytest.mark.parametrize("policy", [KLUCB(), KLUCB(c=0), UCB(), UCB1()], ids=policy_cases.name)
 def test_the_same_on_the_first_experiment(policy: Policy) -> None:
     for replicate in range(3):
         fast = runner(policy, FIRST_EXPERIMENT, 1, CHECKPOINTS)(replicate)
@@ -187,7 +188,7 @@ def smallest_p_value(one: Array, other: Array) -> float:
 
 
 @pytest.mark.parametrize("name", THOMPSON_PROBLEMS)
-@pytest.mark.parametrize("policy", [TS(), TS(feedback="wrapped")], ids=cases.name)
+@pytest.mark.parametrize("policy", [TS(), TS(feedback="wrapped")], ids=policy_cases.name)
 def test_lazy_thompson_sampling_has_the_plain_distribution(policy: Policy, name: str) -> None:
     problem = THOMPSON_PROBLEMS[name]
     fast, plain = final_pulls(policy, problem, 1), final_pulls(policy, problem, 2, plain=True)
@@ -224,7 +225,7 @@ def live_pulls(policy: Policy, problem: Problem, seed: int, replicate: int, hori
     return np.array([pulls for pulls, _ in bandit.counts.values()])
 
 
-@pytest.mark.parametrize("policy", cases.POLICIES, ids=cases.name)
+@pytest.mark.parametrize("policy", policy_cases.POLICIES, ids=policy_cases.name)
 def test_the_plain_kernel_decides_as_the_live_bandit(policy: Policy) -> None:
     channels: list[Channel] = [NOISY, CLEAR, RandomizedResponse.warner(0.2)]
     if policy.feedback != "wrapped":
@@ -243,10 +244,7 @@ def test_tabulated_channels_run_and_learn() -> None:
         assert runner(policy, problem, 1, np.array([5000]))(0)[-1][0] > 4000
 
 
-EVERY_POLICY: list[Policy] = [*cases.POLICIES, TS(feedback="wrapped"), DPUCBInt()]
-
-
-@pytest.mark.parametrize("policy", EVERY_POLICY, ids=cases.name)
+@pytest.mark.parametrize("policy", policy_cases.EXAMPLES, ids=policy_cases.name)
 def test_every_step_pulls_one_arm(policy: Policy) -> None:
     history = runner(policy, FIRST_EXPERIMENT, 1, CHECKPOINTS)(7)
     assert history.dtype == np.int32
@@ -254,7 +252,7 @@ def test_every_step_pulls_one_arm(policy: Policy) -> None:
     assert (np.diff(history, axis=0) >= 0).all()
 
 
-@pytest.mark.parametrize("policy", EVERY_POLICY, ids=cases.name)
+@pytest.mark.parametrize("policy", policy_cases.EXAMPLES, ids=policy_cases.name)
 def test_checkpoints_do_not_change_the_pulls(policy: Policy) -> None:
     whole = runner(policy, FIRST_EXPERIMENT, 1, np.arange(1, 3001))(4)
     few = np.array([10, 11, 500, 3000])
@@ -262,7 +260,7 @@ def test_checkpoints_do_not_change_the_pulls(policy: Policy) -> None:
 
 
 def test_a_single_arm_is_pulled_always() -> None:
-    for policy in EVERY_POLICY:
+    for policy in policy_cases.EXAMPLES:
         assert runner(policy, Problem([0.4], NOISY), 1, np.array([50]))(0)[-1][0] == 50
 
 
@@ -292,8 +290,9 @@ def naive_dp_ucb_int(policy: DPUCBInt, means: list[float], horizon: int, seed: i
 @pytest.mark.parametrize(
     "policy",
     [DPUCBInt(), DPUCBInt(noise="every round"), DPUCBInt(epsilon=0.3), DPUCBInt(calibrated=True)],
-    ids=cases.name,
+    ids=policy_cases.name,
 )
+@pytest.mark.promise("DP-UCB-INT")
 def test_dp_ucb_int_has_the_distribution_of_its_plain_twin(policy: DPUCBInt) -> None:
     means, horizon, count = [0.9, 0.6, 0.5], 600, 300
     run = runner(policy, Problem(means), 1, np.array([horizon]))

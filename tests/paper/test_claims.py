@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from whitelie.bands import t_interval
 from whitelie.bounds import local_privacy_bound, lower_constant
-from whitelie.paper import claims, measures, settings, statements
+from whitelie.paper import claims, experiments, measures, statements
 from whitelie.paper.runs import Run, decades
 from whitelie.problem import Problem
-from whitelie.result import Result
+from whitelie.simulation.intervals import t_interval
+from whitelie.simulation.result import Result
 
 Curve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
-SCENARIO = settings.SCENARIOS[2]
+SCENARIO = experiments.SCENARIOS[2]
 GAP = 0.1
-HORIZON = settings.HORIZON
+HORIZON = experiments.HORIZON
 REPLICATES = 40
-NAIVE = [policy.label for policy in settings.NAIVE]
-WRAPPED = [policy.label for policy in settings.WRAPPED]
-CORRECTED = [policy.label for policy in settings.CORRECTED]
-LOCAL = [policy.label for policy in settings.AGAINST_EPSILON]
+NAIVE = [policy.label for policy in experiments.NAIVE]
+WRAPPED = [policy.label for policy in experiments.WRAPPED]
+CORRECTED = [policy.label for policy in experiments.CORRECTED]
+LOCAL = [policy.label for policy in experiments.AGAINST_EPSILON]
 
 
 def linear(slope: float) -> Curve:
@@ -62,14 +62,14 @@ def against_epsilon(regret: Callable[[float], float]) -> Result:
     """Panel b with a given regret at the horizon for each epsilon."""
     cells = [
         made_up(SCENARIO.private(eps), dict.fromkeys(LOCAL, linear(regret(eps) / HORIZON)))
-        for eps in settings.EPSILONS
+        for eps in experiments.EPSILONS
     ]
-    return Result.stack(cells, "epsilon", settings.EPSILONS)
+    return Result.stack(cells, "epsilon", experiments.EPSILONS)
 
 
 def local_and_global(local: float, public: float) -> Result:
     curves = dict.fromkeys(LOCAL, linear(local / HORIZON))
-    curves |= dict.fromkeys(settings.GLOBAL_PRIVACY, linear(public / HORIZON))
+    curves |= dict.fromkeys(experiments.GLOBAL_PRIVACY, linear(public / HORIZON))
     return made_up(SCENARIO.private(1.0), curves)
 
 
@@ -77,7 +77,7 @@ def long_run(multiple: float) -> Result:
     """Regret whose slope against ln T is a multiple of Theorem 1's constant."""
     problem = SCENARIO.private(2.0)
     curve = logarithmic(multiple * lower_constant(problem))
-    return made_up(problem, dict.fromkeys(settings.OPTIMALITY, curve), 100 * HORIZON)
+    return made_up(problem, dict.fromkeys(experiments.OPTIMALITY, curve), 100 * HORIZON)
 
 
 def tight(epsilon: float) -> float:
@@ -123,8 +123,8 @@ CASES = [
 
 
 def concluded(rule_id: str, result: Result) -> claims.Claim:
-    rule = next(rule for rule in statements.RULES if rule.id == rule_id)
-    return rule.conclude([rule.examine(rule.pictures[0], result)])
+    check = next(check for check in statements.CHECKS if check.id == rule_id)
+    return check.conclude([check.examine(check.figures[0], result)])
 
 
 def verdict(rule_id: str, result: Result) -> str:
@@ -148,11 +148,11 @@ def test_a_bound_above_all_that_can_be_lost_says_nothing() -> None:
     assert " –" in finding.measured
 
 
-def test_every_rule_is_tested_here() -> None:
-    assert {case[0] for case in CASES} == {rule.id for rule in statements.RULES}
+def test_every_check_is_tested_here() -> None:
+    assert {case[0] for case in CASES} == {check.id for check in statements.CHECKS}
 
 
-def test_a_plateau_of_the_horizon_is_none() -> None:
+def test_a_plateau_that_the_horizon_makes_does_not_count() -> None:
     flat_at_uniform_play = against_epsilon(lambda epsilon: 4900 if epsilon < 0.3 else 500)
     assert verdict("plateau-low", flat_at_uniform_play) == "not reproduced"
 
@@ -160,7 +160,7 @@ def test_a_plateau_of_the_horizon_is_none() -> None:
 def test_too_few_or_too_different_replicates_leave_it_open() -> None:
     noisy = made_up(
         SCENARIO.private(1.0),
-        dict.fromkeys([*LOCAL, *settings.GLOBAL_PRIVACY], linear(0.005)),
+        dict.fromkeys([*LOCAL, *experiments.GLOBAL_PRIVACY], linear(0.005)),
         spread=0.5,
     )
     claim = concluded("global-lower", noisy)
@@ -189,20 +189,20 @@ def test_one_exception_makes_a_caveat() -> None:
     assert finding.measured.endswith("✗")
 
 
-def test_every_verdict_of_every_rule_has_its_reason() -> None:
+def test_every_verdict_of_every_check_has_its_reason() -> None:
     verdicts = {"reproduced", "reproduced with a caveat", "not reproduced"}
-    for rule in statements.RULES:
-        assert set(rule.why) == verdicts
-        assert set(rule.pictures) <= {*settings.PANELS, *settings.BEYOND}
+    for check in statements.CHECKS:
+        assert set(check.why) == verdicts
+        assert set(check.figures) <= {*experiments.PANELS, *experiments.BEYOND_THE_PAPER}
 
 
-def test_pictures_that_were_not_made_are_not_spoken_of() -> None:
-    found = statements.conclude([statements.examine("3a", AS_THE_PAPER_SAYS)])
-    assert {claim.id for claim in found} == {
-        rule.id for rule in statements.RULES if "3a" in rule.pictures
+def test_statements_on_figures_that_were_not_made_have_no_verdict() -> None:
+    claims = statements.conclude([statements.examine("3a", AS_THE_PAPER_SAYS)])
+    assert {claim.id for claim in claims} == {
+        check.id for check in statements.CHECKS if "3a" in check.figures
     }
-    assert [finding.title for finding in found[0].findings] == ["Scenario 2"]
-    json.dumps([asdict(claim) for claim in found])
+    assert [finding.title for finding in claims[0].findings] == ["Scenario 2"]
+    json.dumps([asdict(claim) for claim in claims])
 
 
 def test_the_ratio_of_means_has_the_right_interval() -> None:
@@ -215,6 +215,6 @@ def test_the_ratio_of_means_has_the_right_interval() -> None:
     for _ in range(400):
         below = base.sel(time=tenth).copy(data=rng.gamma(4, 1, REPLICATES))
         above = base.sel(time=last).copy(data=3 * rng.gamma(4, 1, REPLICATES))
-        found = t_interval(measures._ratio(above, below))
-        missed += not float(found["lower"]) <= 3 <= float(found["upper"])
+        interval = t_interval(measures._ratio(above, below))
+        missed += not float(interval["lower"]) <= 3 <= float(interval["upper"])
     assert 8 <= missed <= 40

@@ -2,22 +2,22 @@
 
 import re
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
+from helpers.paths import ROOT
 from whitelie.page import Table
-from whitelie.paper import record, runs, settings, statements, tables
+from whitelie.paper import experiments, runs, statements
+from whitelie.paper.report import record, tables
 from whitelie.paper.reproduction import describe
 from whitelie.paper.runs import Run, Scale
-from whitelie.simulation import simulate
+from whitelie.simulation.work import simulate
 
-ROOT = Path(__file__).parent.parent
 RECORD = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
-TITLES = tuple(scenario.title for scenario in settings.SCENARIOS)
+TITLES = tuple(scenario.title for scenario in experiments.SCENARIOS)
 
 
-def kept(title: str) -> Table:
+def recorded(title: str) -> Table:
     """A table of the record."""
     part = RECORD.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
     lines = [line for line in part.splitlines() if line.startswith("| ")]
@@ -31,39 +31,40 @@ def test_the_record_is_of_the_papers_scale() -> None:
 
 def test_the_record_is_of_the_problems_in_the_settings() -> None:
     problems = record.problems()
-    assert kept(problems.title).rows == problems.rows
+    assert recorded(problems.title).rows == problems.rows
     assert problems.note in RECORD
 
 
 def test_the_record_has_every_policy_problem_and_epsilon_of_the_settings() -> None:
     against_epsilon = [
         f"{policy.label}, ε = {Fraction(epsilon)}"
-        for epsilon in settings.EPSILONS
-        for policy in settings.AGAINST_EPSILON
+        for epsilon in experiments.EPSILONS
+        for policy in experiments.AGAINST_EPSILON
     ]
-    local = [policy.label for policy in settings.AGAINST_EPSILON]
+    local = [policy.label for policy in experiments.AGAINST_EPSILON]
     for title, rows in {
-        tables.OVER_TIME: [policy.label for policy in settings.OVER_TIME],
+        tables.OVER_TIME: [policy.label for policy in experiments.OVER_TIME],
         tables.AGAINST_EPSILON: against_epsilon,
-        tables.LOCAL_AND_GLOBAL: [*local, *settings.GLOBAL_PRIVACY],
-        tables.EXPLORATION: list(settings.EXPLORATION),
+        tables.LOCAL_AND_GLOBAL: [*local, *experiments.GLOBAL_PRIVACY],
+        tables.EXPLORATION: list(experiments.EXPLORATION),
     }.items():
-        table = kept(title)
+        table = recorded(title)
         assert table.columns == ("policy", *TITLES)
         assert [row[0] for row in table.rows] == rows
-    assert [row[0] for row in kept(tables.OPTIMALITY).rows] == list(settings.OPTIMALITY)
-    assert kept(tables.OPTIMALITY).columns[-2] == f"T = {settings.LONGER * settings.HORIZON:,}"
-    labels = [policy.label for policy in settings.SURVEY_POLICIES]
-    assert [row[0] for row in kept(tables.SURVEY).rows] == labels
+    assert [row[0] for row in recorded(tables.OPTIMALITY).rows] == list(experiments.OPTIMALITY)
+    horizon = experiments.ASYMPTOTIC_HORIZON_FACTOR * experiments.HORIZON
+    assert recorded(tables.OPTIMALITY).columns[-2] == f"T = {horizon:,}"
+    labels = [policy.label for policy in experiments.SURVEY_POLICIES]
+    assert [row[0] for row in recorded(tables.SURVEY).rows] == labels
 
 
-def test_the_recorded_verdicts_are_of_the_rules_of_today() -> None:
-    rows = kept("Verdicts").rows
-    assert [row[:2] for row in rows] == [(rule.says, rule.where) for rule in statements.RULES]
+def test_the_recorded_verdicts_are_of_the_checks_of_today() -> None:
+    rows = recorded("Verdicts").rows
+    assert [row[:2] for row in rows] == [(rule.says, rule.where) for rule in statements.CHECKS]
 
 
 SCALE = Scale()
-MAIN, FIRST, SECOND = settings.SCENARIOS[:3]
+MAIN, FIRST, SECOND = experiments.SCENARIOS[:3]
 
 
 @pytest.mark.parametrize(
@@ -87,15 +88,15 @@ MAIN, FIRST, SECOND = settings.SCENARIOS[:3]
 def test_the_recorded_numbers_are_computed_today(
     title: str, column: str, run: Run, policy: str
 ) -> None:
-    found = simulate(
+    result = simulate(
         run.problem,
         {policy: run.policies[policy]},
         horizon=run.horizon,
         replicates=run.replicates,
         seed=SCALE.seed,
     )
-    (entry,) = tables.final_regrets(title, column, found)
-    table = kept(title)
+    (entry,) = tables.final_regrets(title, column, result)
+    table = recorded(title)
     name = f"{policy}, ε = 8" if title == tables.AGAINST_EPSILON else policy
     row = next(row for row in table.rows if row[0] == name)
     assert row[table.columns.index(column)] == entry.text

@@ -13,9 +13,9 @@ from markupsafe import escape
 from matplotlib.figure import Figure
 from playwright.sync_api import Browser
 
-from browser import look, print_pages
-from whitelie.page import Picture, Table
-from whitelie.paper.report import Report, Section, render
+from helpers.chromium_page import look, print_pages
+from whitelie.page import PageFigure, Table
+from whitelie.paper.report.page import ReportPage, Section, render
 
 POLICIES = ("kl-UCB-CF", "UCB-CF", "TS-CF", "WR(kl-UCB)", "WR(TS)", "kl-UCB", "UCB1", "TS")
 PROBLEMS = ("Main problem", "Scenario 1", "Scenario 2", "Scenario 3", "Scenario 4")
@@ -57,8 +57,8 @@ def drawn(seed: int) -> bytes:
     return written.getvalue()
 
 
-def pictured(name: str, title: str) -> Picture:
-    return Picture(
+def page_figure(name: str, title: str) -> PageFigure:
+    return PageFigure(
         name,
         f"Figure {name}. {title}",
         "Mean of 1,000 replicates with simultaneous 95 % bands. The corrected policies flatten, "
@@ -74,9 +74,9 @@ def section(figure: int, title: str) -> Section:
         "Ten arms: the best has mean μ₁ = 0.9, the others 0.8. The best arm’s feedback is the "
         "noisiest: p₀₀ = p₁₁ = 0.6 against 0.9 elsewhere.",
         (
-            pictured(f"{figure}a", "Regret over time"),
-            pictured(f"{figure}b", "Regret against ε"),
-            pictured(f"{figure}c", "Local against global privacy"),
+            page_figure(f"{figure}a", "Regret over time"),
+            page_figure(f"{figure}b", "Regret against ε"),
+            page_figure(f"{figure}c", "Local against global privacy"),
         ),
     )
 
@@ -137,12 +137,12 @@ def claims() -> tuple[Said, ...]:
     )
 
 
-def plausible(*, quick: bool = False) -> Report:
+def plausible(*, quick: bool = False) -> ReportPage:
     regrets = tuple(
         (policy, *(f"{1_000 + 37 * n + 11 * place:,} ± {9 + n}" for place in range(5)))
         for n, policy in enumerate(POLICIES)
     )
-    return Report(
+    return ReportPage(
         headline="Corrupt Bandits for Preserving Local Privacy, reproduced",
         quick=quick,
         scale="5 problems, 1,000 replicates, T = 100,000",
@@ -159,9 +159,9 @@ def plausible(*, quick: bool = False) -> Report:
             section(1, "Main problem"),
             section(2, "Scenario 1"),
             Section(
-                "Illustrations",
+                "Diagrams",
                 "Two channels and an index.",
-                (pictured("index", "The index of kl-UCB-CF"), pictured("g", "Corruption g")),
+                (page_figure("index", "The index of kl-UCB-CF"), page_figure("g", "Corruption g")),
             ),
         ),
         tables=(
@@ -219,12 +219,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_all_is_seen_in_any_window_without_a_network(
     chromium: Browser, page: Path, width: int, dark: bool
 ) -> None:
-    sight = look(chromium, page, width, dark=dark)
-    assert sight.faults == []
-    assert len(sight.images) == 8
+    rendered = look(chromium, page, width, dark=dark)
+    assert rendered.faults == []
+    assert len(rendered.images) == 8
     for claim in claims():
-        for text in (claim.says, claim.why, *(found.measured for found in claim.findings)):
-            assert text in sight.text
+        for text in (claim.says, claim.why, *(finding.measured for finding in claim.findings)):
+            assert text in rendered.text
 
 
 def test_figures_lie_two_abreast_on_a_desk_and_one_by_one_on_a_phone(
@@ -247,7 +247,7 @@ def test_a_faulty_page_is_seen_to_be_faulty(chromium: Browser, tmp_path: Path) -
         "complains: undefined_name is not defined",
         "pixels wide in a window of 390",
         "not seen",
-        "a picture without words",
+        "an image without alternative text",
         "a level is skipped",
         "contrast 2.8",
     ):
@@ -279,17 +279,17 @@ def test_texts_are_escaped_wherever_they_stand() -> None:
         texts.append(f'<i title="\'">{len(texts)}&amp;</i>')
         return texts[-1]
 
-    found = Measured(nasty(), nasty(), "reproduced")
-    claim = Said(nasty(), nasty(), nasty(), nasty(), "reproduced", nasty(), (found,))
-    picture = Picture(nasty(), nasty(), nasty(), nasty(), "<svg/>")
+    finding = Measured(nasty(), nasty(), "reproduced")
+    claim = Said(nasty(), nasty(), nasty(), nasty(), "reproduced", nasty(), (finding,))
+    figure = PageFigure(nasty(), nasty(), nasty(), nasty(), "<svg/>")
     page = render(
-        Report(
+        ReportPage(
             headline=nasty(),
             quick=False,
             scale=nasty(),
             summary=(nasty(),),
             claims=(claim,),
-            sections=(Section(nasty(), nasty(), (picture,)),),
+            sections=(Section(nasty(), nasty(), (figure,)),),
             tables=(Table(nasty(), (nasty(),), ((nasty(),),), nasty()),),
             readings=((nasty(), nasty()),),
             provenance=((nasty(), nasty()),),

@@ -13,14 +13,15 @@ import pytest
 from playwright.sync_api import Browser
 from typer.testing import CliRunner
 
-from browser import look
+from helpers.chromium_page import look
+from helpers.processes import started
 from whitelie.channel import RandomizedResponse
 from whitelie.cli import app
 from whitelie.errors import InvalidInput
-from whitelie.paper import runs, settings
-from whitelie.paper.reproduction import ALL, Reproduction, describe
-from whitelie.paper.runs import Runs, Scale
-from whitelie.simulation import Workers, simulate
+from whitelie.paper import experiments, runs
+from whitelie.paper.reproduction import Reproduction, describe
+from whitelie.paper.runs import Scale, StoredRuns
+from whitelie.simulation.work import Workers, simulate
 
 SMALL = Scale(horizon=1_000, replicates=3)
 ONE_THREAD = Workers(jobs=1)
@@ -38,35 +39,35 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_papers_eighteen_pictures_and_three_more() -> None:
-    assert len(settings.PANELS) == 15
-    assert len(settings.ILLUSTRATIONS) == 3
-    assert len(ALL) == 15 + 3 + 3
+def test_the_papers_eighteen_figures_and_three_more() -> None:
+    assert len(experiments.PANELS) == 15
+    assert len(experiments.DIAGRAMS) == 3
+    assert len(experiments.FIGURES) == 15 + 3 + 3
     assert describe(Scale()) == "5 problems, 1,000 replicates, T = 100,000, seed 2018"
 
 
 def test_the_problems_are_the_papers() -> None:
-    main, *others = (scenario.means for scenario in settings.SCENARIOS)
+    main, *others = (scenario.means for scenario in experiments.SCENARIOS)
     assert main == (0.9,) + (0.8,) * 9
     assert others[0] == (0.9, 0.6)
     assert others[1] == (0.9, 0.8)
     assert others[2] == (0.9, 0.8, 0.8, 0.8, 0.7, 0.7, 0.7, 0.6, 0.6, 0.6)
     assert others[3] == (0.9,) + (0.6,) * 9
-    problem = settings.SCENARIOS[3].unequal_noise
+    problem = experiments.SCENARIOS[3].unequal_noise
     noisy, clear = RandomizedResponse(p00=0.6, p11=0.6), RandomizedResponse(p00=0.9, p11=0.9)
     assert problem.channels == (noisy,) + (clear,) * 9
-    labels = [policy.label for policy in settings.OVER_TIME]
+    labels = [policy.label for policy in experiments.OVER_TIME]
     assert labels[:3] == ["kl-UCB-CF", "UCB-CF", "TS-CF"]
     assert labels[3:6] == ["WR(kl-UCB)", "WR(UCB1)", "WR(TS)"]
     assert labels[6:] == ["kl-UCB", "UCB1", "TS"]
 
 
-def test_every_picture_and_file_is_made(quick: Path) -> None:
+def test_every_figure_and_file_is_made(quick: Path) -> None:
     figures = {path.name for path in (quick / "figures").iterdir()}
-    assert figures == {f"{name}.{form}" for name in ALL for form in ("svg", "pdf")}
+    assert figures == {f"{name}.{form}" for name in experiments.FIGURES for form in ("svg", "pdf")}
     assert (quick / "record.md").stat().st_size > 1_000
     told = json.loads((quick / "claims.json").read_text())
-    assert told["replicates"] == settings.QUICK_REPLICATES
+    assert told["replicates"] == experiments.QUICK_REPLICATES
     assert len(told["claims"]) == 13
     for claim in told["claims"]:
         for finding in claim["findings"]:
@@ -75,17 +76,17 @@ def test_every_picture_and_file_is_made(quick: Path) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_quick_report_is_seen_whole(quick: Path, chromium: Browser, width: int) -> None:
-    sight = look(chromium, quick / "report.html", width)
-    assert sight.faults == []
-    assert len(sight.images) == len(ALL)
-    assert "Quick run" in sight.text
+    rendered = look(chromium, quick / "report.html", width)
+    assert rendered.faults == []
+    assert len(rendered.images) == len(experiments.FIGURES)
+    assert "Quick run" in rendered.text
 
 
 def test_a_second_run_simulates_nothing_and_says_the_same(quick: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (quick / "runs").rglob("*.npy")}
     claims = (quick / "claims.json").read_bytes()
     figure = (quick / "figures" / "1a.svg").read_bytes()
-    scale = Scale(replicates=settings.QUICK_REPLICATES)
+    scale = Scale(replicates=experiments.QUICK_REPLICATES)
     Reproduction(quick, scale).run(ONE_THREAD)
     assert {path: path.stat().st_mtime_ns for path in (quick / "runs").rglob("*.npy")} == before
     assert (quick / "claims.json").read_bytes() == claims
@@ -93,15 +94,15 @@ def test_a_second_run_simulates_nothing_and_says_the_same(quick: Path) -> None:
 
 
 def test_a_panel_is_what_simulate_finds(tmp_path: Path) -> None:
-    kept = Runs(tmp_path, SMALL)
-    kept.fill(["2a", "2b", "2c"], ONE_THREAD)
-    scenario = settings.SCENARIOS[1]
+    stored = StoredRuns(tmp_path, SMALL)
+    stored.fill(["2a", "2b", "2c"], ONE_THREAD)
+    scenario = experiments.SCENARIOS[1]
     for problem, policies, run in (
-        (scenario.unequal_noise, settings.OVER_TIME, runs.over_time(scenario, SMALL)),
-        (scenario.private(1.0), settings.GLOBAL_PRIVACY, runs.local_and_global(scenario, SMALL)),
-        (scenario.private(0.5), settings.AGAINST_EPSILON, runs.private(scenario, SMALL, 0.5)),
+        (scenario.unequal_noise, experiments.OVER_TIME, runs.over_time(scenario, SMALL)),
+        (scenario.private(1.0), experiments.GLOBAL_PRIVACY, runs.local_and_global(scenario, SMALL)),
+        (scenario.private(0.5), experiments.AGAINST_EPSILON, runs.private(scenario, SMALL, 0.5)),
     ):
-        found = kept.result(run)
+        result = stored.result(run)
         alone = simulate(
             problem,
             policies,
@@ -111,23 +112,23 @@ def test_a_panel_is_what_simulate_finds(tmp_path: Path) -> None:
             checkpoints=run.checkpoints,
         )
         for name in alone.policies:
-            ours = found.pulls.sel(policy=name).values
+            ours = result.pulls.sel(policy=name).values
             assert np.array_equal(ours, alone.pulls.sel(policy=name).values)
 
 
-def test_what_two_pictures_need_is_simulated_once(tmp_path: Path) -> None:
-    kept = Runs(tmp_path, SMALL)
-    kept.fill(["2b"], ONE_THREAD)
+def test_what_two_figures_need_is_simulated_once(tmp_path: Path) -> None:
+    stored = StoredRuns(tmp_path, SMALL)
+    stored.fill(["2b"], ONE_THREAD)
     before = set(tmp_path.rglob("*.npy"))
-    kept.fill(["2b", "2c"], ONE_THREAD)
+    stored.fill(["2b", "2c"], ONE_THREAD)
     added = set(tmp_path.rglob("*.npy")) - before
     replicates = sum(len(np.load(path)) for path in added)
-    assert replicates == len(settings.GLOBAL_PRIVACY) * SMALL.replicates
+    assert replicates == len(experiments.GLOBAL_PRIVACY) * SMALL.replicates
 
 
-def test_some_pictures_only(tmp_path: Path) -> None:
+def test_some_figures_only(tmp_path: Path) -> None:
     report = Reproduction(tmp_path / "some", SMALL, ("index", "2b")).run(ONE_THREAD)
-    assert [section.title for section in report.sections] == ["Scenario 1", "Illustrations"]
+    assert [section.title for section in report.sections] == ["Scenario 1", "Diagrams"]
     assert {finding.title for claim in report.claims for finding in claim.findings} == {
         "Scenario 1"
     }
@@ -139,16 +140,16 @@ def test_some_pictures_only(tmp_path: Path) -> None:
     ]
 
 
-def test_an_interrupted_reproduction_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_reproduction_is_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     arguments = ["--only", "2a,3a", "--replicates", "150", "--horizon", "20000", "--jobs", "1"]
     command = [sys.executable, "-m", "whitelie", "reproduce", *arguments, "--out", str(folder)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while len(list(folder.rglob("*.npy"))) < 10 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    with started(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while len(list(folder.rglob("*.npy"))) < 10 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
     assert "run the same command again" in said
     kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*.npy")}
@@ -179,7 +180,7 @@ def refused(*arguments: str) -> str:
     return " ".join(done.output.split())
 
 
-def test_an_unknown_picture_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_figure_is_refused(tmp_path: Path) -> None:
     said = refused("--only", "1a,9z", "--out", str(tmp_path / "new"))
     assert "'9z'" in said
     assert "2b" in said

@@ -12,11 +12,17 @@ import pytest
 from matplotlib.figure import Figure
 from playwright.sync_api import Browser
 
-from browser import look, print_pages
+from helpers.chromium_page import look, print_pages
 from whitelie import KLUCB, RandomizedResponse
-from whitelie.planning import Plan, plan
-from whitelie.planning.curves import days_figure, lost_figure, pictures
-from whitelie.planning.design import YEAR
+from whitelie.planning import Chance, Plan, plan
+from whitelie.planning.curves import (
+    days_figure,
+    figures,
+    frontier_figure,
+    frontier_page_figure,
+    lost_figure,
+)
+from whitelie.planning.design import DAYS_PER_YEAR
 from whitelie.planning.option import Mechanism
 from whitelie.planning.sheet import reveals, sheet
 
@@ -54,7 +60,7 @@ def hard() -> Plan:
 
 @pytest.fixture(scope="module")
 def bare() -> Plan:
-    """No budget, a policy that explores enough for intervals to separate, many different rates."""
+    """No budget, a policy that explores enough for a certificate, many different rates."""
     return plan(
         rates=[0.1, 0.2, 0.3, 0.4, 0.8],
         traffic=1000,
@@ -64,15 +70,29 @@ def bare() -> Plan:
     )
 
 
+@pytest.fixture(scope="module")
+def known() -> Plan:
+    """A plan to know, at the default epsilons and with a recommendation: five policies, a curve."""
+    return plan(
+        arms=5,
+        rate=0.3,
+        difference=0.4,
+        traffic=50,
+        goal="know",
+        within_days=30,
+        replicates=100,
+    )
+
+
 @pytest.fixture(params=["usual", "hard", "bare"])
 def planned(request: pytest.FixtureRequest) -> Plan:
-    found: Plan = request.getfixturevalue(request.param)
-    return found
+    named: Plan = request.getfixturevalue(request.param)
+    return named
 
 
-def written(found: Plan, folder: Path) -> Path:
+def written(planned: Plan, folder: Path) -> Path:
     path = folder / "sheet.html"
-    path.write_text(sheet(found), encoding="utf-8")
+    path.write_text(sheet(planned), encoding="utf-8")
     return path
 
 
@@ -88,12 +108,73 @@ def words(page: str) -> str:
 def test_all_is_seen_in_any_window_without_a_network(
     chromium: Browser, planned: Plan, tmp_path: Path, width: int, dark: bool
 ) -> None:
-    sight = look(chromium, written(planned, tmp_path), width, dark=dark)
-    assert sight.faults == []
-    assert len(sight.images) == 3
-    assert len({image.left for image in sight.images}) == (3 if width >= 800 else 1)
+    rendered = look(chromium, written(planned, tmp_path), width, dark=dark)
+    assert rendered.faults == []
+    assert len(rendered.images) == 3
+    assert len({image.left for image in rendered.images}) == (3 if width >= 800 else 1)
     for option in planned.options:
-        assert f"{option.lost_rewards:,.0f}" in sight.text
+        assert f"{option.lost_rewards:,.0f}" in rendered.text
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (800, False), (390, True), (320, False)])
+def test_a_plan_to_know_is_seen_in_any_window(
+    chromium: Browser, known: Plan, tmp_path: Path, width: int, dark: bool
+) -> None:
+    rendered = look(chromium, written(known, tmp_path), width, dark=dark)
+    assert rendered.faults == []
+    assert len(rendered.images) == 4
+    for policy in known.comparisons:
+        for certified in policy.certified:
+            assert certified.mean_text in rendered.text
+
+
+def test_a_plan_to_know_prints_on_one_sheet(chromium: Browser, known: Plan, tmp_path: Path) -> None:
+    assert print_pages(chromium, written(known, tmp_path)) == 1
+
+
+def test_a_plan_to_know_says_its_numbers(known: Plan) -> None:
+    page = words(sheet(known))
+    for option in known.shown:
+        certified = option.certified
+        assert f"{certified.mean_text} days in 95 %: {certified.within_text} days" in page
+        until = certified.lost_until
+        assert f"{until.value:,.0f} ± " in page
+    assert known.recommendation is not None
+    assert "a certificate within 30 days in 95 % of runs" in page
+    assert "then that one is. The certificate is wrong with probability at most 5 %" in page
+    assert "100 runs of a year each (100 of what is compared with them)" in page
+    for word in ("Theorem", "Until traffic goes to the best", "intervals separate"):
+        assert word not in page
+
+
+def test_the_curve_is_what_know_trades(known: Plan) -> None:
+    assert known.frontier is not None
+    (axes,) = frontier_figure(known, known.frontier).axes
+    drawn = {
+        str(line.get_label()): (line.get_xdata()[0], line.get_ydata()[0])  # type: ignore[index]  # matplotlib promises ArrayLike only
+        for line in axes.lines
+        if not str(line.get_label()).startswith("_")
+    }
+    found = {f"know = {point.know:g}": point.certified for point in known.frontier.points}
+    row = known.shown.index(known.recommendation.option)  # type: ignore[union-attr]  # there is one
+    for policy in known.comparisons:
+        if policy.name == "equal shares":
+            found[policy.name] = policy.certified[row]
+    for name, certified in found.items():
+        assert drawn[name] == (certified.lost_in_year.value, certified.days.value), name
+    assert not any(name.startswith("TopTwo") for name in drawn)
+    figure = frontier_page_figure(known)
+    assert figure is not None
+    assert "know = 0.35: " in figure.alt
+
+
+def test_without_any_certificate_there_is_no_curve(known: Plan) -> None:
+    never = replace(known.options[0].certified, share=Chance(0.0, 0.0, 0.04))
+    assert known.frontier is not None
+    points = tuple(replace(point, certified=never) for point in known.frontier.points)
+    hopeless = replace(known, frontier=replace(known.frontier, points=points))
+    assert frontier_page_figure(hopeless) is None
+    assert "Squares" not in sheet(hopeless)
 
 
 def test_it_prints_on_one_sheet(chromium: Browser, planned: Plan, tmp_path: Path) -> None:
@@ -108,14 +189,14 @@ def test_many_options_print_on_two_sheets(chromium: Browser, usual: Plan, tmp_pa
 def test_every_option_has_a_row_with_its_numbers(planned: Plan) -> None:
     page = sheet(planned)
     rows = [words(f"<body>{row}") for row in re.findall(r"<tr.*?</tr>", page, re.DOTALL)]
-    found = planned.recommendation
-    for option in (*planned.options, *([found.option] if found else [])):
+    recommended = planned.recommendation
+    for option in (*planned.options, *([recommended.option] if recommended else [])):
         name = "∞" if option.epsilon == math.inf else f"{option.epsilon:g}"
         (row,) = (row for row in rows if row.startswith(f"{name} ") and "ruthful" in row)
         ends = f"{option.lost.lucky[-1]:,.0f} to {option.lost.unlucky[-1]:,.0f}"
         assert f"{option.lost_rewards:,.0f} {ends}" in row
-        for time in (option.know, option.separate):
-            assert " ".join(re.split(r"[()\s]+", str(time))).strip() in row
+        assert " ".join(re.split(r"[()\s]+", str(option.settled))).strip() in row
+        assert f"{option.certified.mean_text} days" in row
         assert f"{100 * option.wrong.estimate:.2f}".rstrip("0").rstrip(".") + " %" in row
         assert reveals(option.mechanism).replace("\n", " ") in row
 
@@ -129,23 +210,23 @@ def test_what_a_report_reveals_is_never_understated() -> None:
 
 
 def test_the_recommendation_is_shown_if_there_is_one(usual: Plan, hard: Plan, bare: Plan) -> None:
-    for found, mark in ((usual, "recommended"), (hard, "closest")):
-        assert found.recommendation is not None
-        page = words(sheet(found))
-        assert str(found.recommendation).lower() in page.lower()
-        assert f"{found.recommendation.epsilon:g} {mark}" in page
-        for guess in found.recommendation.sensitivity:
+    for planned, mark in ((usual, "recommended"), (hard, "closest")):
+        assert planned.recommendation is not None
+        page = words(sheet(planned))
+        assert str(planned.recommendation).lower() in page.lower()
+        assert f"{planned.recommendation.epsilon:g} {mark}" in page
+        for guess in planned.recommendation.sensitivity:
             verdict = "✓ within" if guess.met else "✗ over"
-            spent = found.recommendation.budget.words(guess.spent)
+            spent = planned.recommendation.budget.words(guess.spent)
             assert f"{spent}, {verdict} the budget" in page
     for word in ("Recommendation", "recommended", "closest", "budget"):
         assert word not in words(sheet(bare))
 
 
 def test_a_recommended_option_of_the_plan_has_one_row(usual: Plan) -> None:
-    found = usual.recommendation
-    assert found is not None
-    both = replace(usual, options=(*usual.options, found.option))
+    recommended = usual.recommendation
+    assert recommended is not None
+    both = replace(usual, options=(*usual.options, recommended.option))
     assert sheet(both) == sheet(usual)
 
 
@@ -153,7 +234,8 @@ def test_the_design_and_the_runs_are_described(usual: Plan, hard: Plan, bare: Pl
     assert (
         "5 variants with expected rates: one at 40 % and four at 30 %. The difference that matters "
         "is 10 percentage points. 1,000 answers are asked for on a day. Thompson sampling (TS-CF) "
-        "decides what is shown."
+        "decides what is shown. The certificate is wrong with probability at most 5 %, however "
+        "often one looks; it expects a rate of 30 % and a difference of 10 percentage points, "
     ) in words(sheet(usual))
     page = words(sheet(hard))
     assert "3 variants with expected rates 30 %, 25 % and 20 %." in page
@@ -186,7 +268,7 @@ def test_gains_of_unequal_budgets_are_told_with_their_price(hard: Plan) -> None:
 def points(figure: Figure) -> dict[str, tuple[float, float]]:
     (axes,) = figure.axes
     return {
-        str(line.get_label()): (float(line.get_xdata()[0]), float(line.get_ydata()[0]))  # type: ignore[index, arg-type]
+        str(line.get_label()): (float(line.get_xdata()[0]), float(line.get_ydata()[0]))  # type: ignore[index, arg-type]  # matplotlib promises ArrayLike only
         for line in axes.lines
         if str(line.get_label()).startswith("ε")
     }
@@ -202,10 +284,10 @@ def test_points_are_the_numbers_of_the_plan(planned: Plan) -> None:
             continue
         assert lost[name] == (option.epsilon, option.lost_rewards)
         assert days[name][0] == option.epsilon
-        if option.know.days is None:
-            assert days[name][1] > YEAR
+        if option.settled.days is None:
+            assert days[name][1] > DAYS_PER_YEAR
         else:
-            assert days[name][1] == option.know.days
+            assert days[name][1] == option.settled.days
 
 
 def test_bars_are_the_intervals(usual: Plan) -> None:
@@ -225,11 +307,11 @@ def test_beyond_the_year_is_said_and_infinite_epsilons_are_named(hard: Plan, usu
     assert "Not on the axis" not in words(sheet(usual))
 
 
-def test_one_sided_channels_alone_have_no_picture(
+def test_one_sided_channels_alone_have_no_figure(
     chromium: Browser, hard: Plan, tmp_path: Path
 ) -> None:
     alone = replace(hard, options=(hard.options[2],), recommendation=None)
-    assert pictures(alone) == ()
+    assert figures(alone) == ()
     assert look(chromium, written(alone, tmp_path), 390).faults == []
 
 
@@ -249,9 +331,9 @@ def test_the_same_plan_gives_the_same_page(usual: Plan) -> None:
     assert set(re.findall(r'(?:src|href)="(data:|[^"]*)', page)) == {"data:"}
 
 
-def test_pictures_are_drawings_with_words(usual: Plan) -> None:
-    for picture in pictures(usual):
-        assert isinstance(picture.svg, bytes)
-        assert ElementTree.fromstring(picture.svg).tag.endswith("svg")
+def test_figures_have_alternative_texts(usual: Plan) -> None:
+    for figure in figures(usual):
+        assert isinstance(figure.svg, bytes)
+        assert ElementTree.fromstring(figure.svg).tag.endswith("svg")
         for option in usual.options:
-            assert f"ε = {option.epsilon:g}: " in picture.alt
+            assert f"ε = {option.epsilon:g}: " in figure.alt

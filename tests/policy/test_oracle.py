@@ -8,13 +8,16 @@ from random import Random
 import numpy as np
 import pytest
 
-import naive
-from naive import Arm, IndexPolicy
+from helpers import naive, policy_cases
+from helpers.naive import Arm, IndexPolicy
 from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse
-from whitelie.kernel.arms import pack
-from whitelie.kernel.choice import State, choose, exploration, index, rule_of
+from whitelie.kernel.choice import choose
 from whitelie.kernel.divergence import divergence, lower_end, upper_end
+from whitelie.kernel.exploration import exploration
 from whitelie.kernel.interval import feedback_interval
+from whitelie.kernel.rule import value
+from whitelie.kernel.state import State
+from whitelie.kernel.words import ZERO_WORD
 from whitelie.policy import KLUCB, UCB, UCB1
 
 TOLERANCE = 1e-9
@@ -37,7 +40,9 @@ POLICIES: tuple[IndexPolicy, ...] = (
     UCB1(),
     UCB1(feedback="wrapped"),
 )
+OTHERS = [policy for policy in policy_cases.LOCAL if policy not in POLICIES]
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.label)
+every_local_policy = pytest.mark.parametrize("policy", [*POLICIES, *OTHERS], ids=policy_cases.name)
 
 SQUARE = Monotone(lambda mu: 0.1 + 0.8 * mu**2)
 FALLING_EXPONENTIAL = Monotone(lambda mu: math.exp(-2 * mu))
@@ -129,15 +134,15 @@ def compiled_state(arms: Sequence[Arm]) -> State:
 
 
 def compiled_indices(policy: IndexPolicy, arms: Sequence[Arm], t: int) -> list[float]:
-    rule, packed = rule_of(policy), pack(policy, [arm.channel for arm in arms])
-    f = exploration(rule, t)
-    return [index(rule, packed, compiled_state(arms), k, f) for k in range(len(arms))]
+    rule, packed = policy.rule, policy.pack([arm.channel for arm in arms])
+    f, state = exploration(rule, t), compiled_state(arms)
+    return [value(rule, packed, state, k, f, ZERO_WORD) for k in range(len(arms))]
 
 
 def compiled_choice(policy: IndexPolicy, arms: Sequence[Arm]) -> int:
-    packed = pack(policy, [arm.channel for arm in arms])
+    packed = policy.pack([arm.channel for arm in arms])
     words = np.array([arm.word for arm in arms], dtype=np.uint64)
-    return int(choose(rule_of(policy), packed, compiled_state(arms), words))
+    return int(choose(policy.rule, packed, compiled_state(arms), words))
 
 
 def index_errors(
@@ -153,6 +158,7 @@ def index_errors(
 
 
 @every_policy
+@pytest.mark.promise("WRAPPER")
 def test_index_agrees_with_its_definition(policy: IndexPolicy) -> None:
     for arms, t in random_states("index", policy):
         assert max(index_errors(policy, arms, t)) <= TOLERANCE, (arms, t)
@@ -206,6 +212,7 @@ def test_wrapped_states_mix_increasing_and_decreasing_channels() -> None:
     assert directions.count({True, False}) >= 50
 
 
+@pytest.mark.promise("Index domain")
 def test_an_empty_set_gives_the_nearest_end_point() -> None:
     """10,000 equal feedbacks, which a channel between 0.4 and 0.6 cannot have sent."""
     policy = KLUCB()
@@ -235,10 +242,11 @@ def test_negative_control_another_c_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("c", [0, 0.5, 1, 3, 10])
+@pytest.mark.promise("t and f")
 def test_exploration_agrees(c: float) -> None:
     times = (*range(100), 10**3, 10**6, 10**9, 10**12)
     for policy in (KLUCB(c=c), UCB(c=c)):
-        compiled = [exploration(rule_of(policy), t) for t in times]
+        compiled = [exploration(policy.rule, t) for t in times]
         assert compiled == pytest.approx([naive.exploration(policy, t) for t in times], abs=1e-12)
 
 
@@ -264,7 +272,7 @@ def replaced(random: Random, arm: Arm, available: bool) -> Arm:
     return Arm(arm.channel, arm.pulls, arm.successes, arm.pending, available, word)
 
 
-@every_policy
+@every_local_policy
 def test_choice_agrees_with_its_definition(policy: IndexPolicy) -> None:
     """Where the oracle's best two differ by rounding only, either may be chosen.
 
@@ -284,7 +292,7 @@ def test_choice_agrees_with_its_definition(policy: IndexPolicy) -> None:
     assert undecided <= 0.05 * DECISIONS
 
 
-@every_policy
+@every_local_policy
 def test_the_largest_word_settles_ties(policy: IndexPolicy) -> None:
     random = Random(f"ties {policy}")
     for _ in range(TIES):
@@ -372,6 +380,7 @@ def assert_interval_agrees(pulls: int, successes: int, alpha: float) -> None:
     assert compiled == pytest.approx((low, high), rel=0, abs=within), (pulls, successes, alpha)
 
 
+@pytest.mark.promise("The interval")
 def test_interval_agrees_with_its_definition() -> None:
     random = Random("interval")
     for _ in range(200):

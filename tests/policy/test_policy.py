@@ -1,13 +1,29 @@
 """Policies are values: labels, equality, plain data, refusals; and DP-UCB-INT's true privacy."""
 
+import ast
 import math
+from importlib import import_module
 from itertools import product
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 
-from whitelie import KLUCB, TS, UCB, UCB1, DPUCBInt, InvalidInput, composition, policy_from_dict
-from whitelie.policy import Policy
+import whitelie
+import whitelie.policy
+from whitelie import (
+    KLUCB,
+    TS,
+    UCB,
+    UCB1,
+    DPUCBInt,
+    InvalidInput,
+    TopTwo,
+    composition,
+    policy_from_dict,
+)
+from whitelie.policy import COUNT_POLICIES, POLICIES, Policy
 
 LABELS: dict[str, Policy] = {
     "kl-UCB-CF": KLUCB(),
@@ -17,6 +33,9 @@ LABELS: dict[str, Policy] = {
     "UCB": UCB(feedback="naive"),
     "UCB1": UCB1(),
     "TS": TS(feedback="naive"),
+    "TopTwo-CF": TopTwo(),
+    "TopTwo": TopTwo(feedback="naive"),
+    "TopTwo-CF (know=0.5)": TopTwo(know=0.5),
     "WR(kl-UCB)": KLUCB(feedback="wrapped"),
     "WR(UCB)": UCB(feedback="wrapped"),
     "WR(UCB1)": UCB1(feedback="wrapped"),
@@ -33,6 +52,51 @@ def test_labels_and_plain_data(label: str) -> None:
     assert policy.label == label
     assert policy_from_dict(policy.to_dict()) == policy
     assert eval(repr(policy)) == policy
+
+
+def test_the_list_has_every_policy_that_has_a_file() -> None:
+    modules = [
+        import_module(f"whitelie.policy.{each.name}")
+        for each in iter_modules(whitelie.policy.__path__)
+    ]
+    written = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Policy) and value is not Policy
+    }
+    assert written == set(POLICIES)
+
+
+def test_every_policy_is_a_name_of_the_package_for_people_and_for_type_checkers() -> None:
+    tree = ast.parse(Path(str(whitelie.__file__)).read_text(encoding="utf-8"))
+    typed = {
+        name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "whitelie.policy"
+        for name in node.names
+    }
+    listed = {kind.__name__ for kind in POLICIES}
+    assert typed - {"policy_from_dict"} == listed
+    assert listed <= set(whitelie.__all__)
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_the_first_example_of_a_policy_is_its_default(kind: Any) -> None:
+    assert kind.examples()[0] == kind()
+    assert len(set(kind.examples())) == len(kind.examples())
+    titles = [each for each in LABELS if each in kind.titles.values()]
+    assert len(titles) == len(kind.titles), "a label of this policy is missing from LABELS"
+
+
+def test_policies_that_keep_counts_alone() -> None:
+    assert [policy.label for policy in COUNT_POLICIES] == [
+        "kl-UCB-CF",
+        "UCB-CF",
+        "UCB1",
+        "TS-CF",
+        "TopTwo-CF",
+    ]
 
 
 def test_policies_are_equal_when_equal() -> None:
@@ -53,6 +117,13 @@ def test_policies_are_equal_when_equal() -> None:
         (UCB, {"c": math.inf}, "c"),
         (UCB1, {"feedback": "corrected"}, "feedback"),
         (TS, {"feedback": None}, "feedback"),
+        (TopTwo, {"know": 0}, "know"),
+        (TopTwo, {"know": -0.1}, "know"),
+        (TopTwo, {"know": 1.01}, "know"),
+        (TopTwo, {"know": math.nan}, "know"),
+        (TopTwo, {"know": "all"}, "know"),
+        (TopTwo, {"know": True}, "know"),
+        (TopTwo, {"feedback": "wrapped"}, "feedback"),
         (DPUCBInt, {"epsilon": 0}, "epsilon"),
         (DPUCBInt, {"epsilon": 1.1}, "epsilon"),
         (DPUCBInt, {"v": 1}, "v"),
@@ -106,6 +177,7 @@ def test_the_input_of_dp_ucb_int_is_not_its_total() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0])
+@pytest.mark.promise("DP-UCB-INT")
 def test_calibration_finds_the_smallest_period(epsilon: float) -> None:
     policy = DPUCBInt(epsilon=epsilon, calibrated=True)
     period = policy.period(20_000)

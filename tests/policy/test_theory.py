@@ -5,7 +5,7 @@ import pytest
 
 from whitelie import KLUCB, TS, Problem, RandomizedResponse, bounds, simulate
 from whitelie.kernel.arms import Array
-from whitelie.kernel.game import game_of, thresholds
+from whitelie.kernel.game import thresholds
 from whitelie.kernel.leader import run_kl_ucb
 
 HORIZON = 10**6
@@ -27,7 +27,7 @@ def slope(regret: Array) -> float:
 
 def regret_under(assumed: Problem, truth: Problem) -> Array:
     """Regret of kl-UCB-CF that corrects for the assumed channels, not for the true ones."""
-    game = game_of(KLUCB(c=0), assumed)
+    game = KLUCB(c=0).game(assumed, HORIZON)
     game = game._replace(thresholds=thresholds(np.array(truth.feedback_means)))
     pulls = [run_kl_ucb(game, np.uint64(1), r, DECADE) for r in range(REPLICATES // 10)]
     return np.asarray(np.array(pulls) @ np.array(truth.gaps))

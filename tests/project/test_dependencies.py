@@ -10,10 +10,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dependencies import EXTRAS, PAGE, TITLES, direct, licence
+from helpers.dependency_tables import EXTRAS, PAGE, TITLES, direct, licence
+from helpers.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
-REMEDY = "run `.venv/bin/python tests/dependencies.py`, and look at what has changed"
+REMEDY = "run `make dependency-tables`, and look at what has changed"
 
 
 def listed(extra: str) -> dict[str, str]:
@@ -50,7 +50,7 @@ def test_copyleft_is_explained() -> None:
 WITHOUT_PSYCOPG = """
 import sys
 sys.modules.update(dict.fromkeys(("psycopg", "psycopg_binary", "psycopg_pool")))
-from whitelie.service import server
+from whitelie.service.process import server
 from whitelie.service.store.address import open_store
 open_store("sqlite:///" + sys.argv[1]).close()
 """

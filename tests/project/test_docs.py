@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from helpers.paths import ROOT
+
 RECORD = ROOT / "docs/reproduction.md"
 DOCUMENTS = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {RECORD})]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

@@ -10,13 +10,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from service import DECISIONS, ONE, START, Line, Served, eventually, serving, stored
+from helpers.in_process_service import (
+    DECISIONS,
+    ONE,
+    START,
+    Line,
+    Served,
+    eventually,
+    serving,
+    stored,
+)
 from whitelie.cli import app
-from whitelie.service import keys, secret
-from whitelie.service.moment import time_of
-from whitelie.service.operations import OPERATIONS
-from whitelie.service.store import Key
-from whitelie.service.token import Decision, Seal
+from whitelie.service.api.operations import OPERATIONS
+from whitelie.service.engine import keys, secrets
+from whitelie.service.engine.tokens import TokenCipher
+from whitelie.service.minutes import time_of
+from whitelie.service.store.contract import Decision, Key
 
 pytestmark = pytest.mark.anyio
 
@@ -32,23 +41,23 @@ def database(tmp_path: Path) -> Path:
 @pytest.fixture
 def file(database: Path) -> Path:
     """The file of secrets beside the database."""
-    found = secret.file_beside(database)
-    secret.rotate(found)
-    return found
+    file = secrets.file_beside(database)
+    secrets.rotate(file)
+    return file
 
 
 @pytest.fixture
 async def served(database: Path, file: Path) -> AsyncIterator[Served]:
-    async with serving(database, secrets=lambda: secret.token_secrets(file)) as found:
-        await found.create()
-        yield found
+    async with serving(database, secrets=lambda: secrets.token_secrets(file)) as served:
+        await served.create()
+        yield served
 
 
 def forged(stolen: bytes, minute: int, count: int = 5) -> list[dict[str, str]]:
     """Tokens that no server has issued, for the first arm and for any minute."""
-    seal = Seal([stolen])
+    cipher = TokenCipher([stolen])
     decisions = [Decision(1, 0, minute, n, minute, NOW + 60) for n in range(count)]
-    return [{"token": seal.close(decision)} for decision in decisions]
+    return [{"token": cipher.seal(decision)} for decision in decisions]
 
 
 async def counted(served: Served, minute: int) -> list[Any]:
@@ -72,7 +81,7 @@ async def roll_back(served: Served, start: int, stop: int) -> Any:
 async def test_a_stolen_secret_forges_reports_in_any_minute_until_it_is_removed(
     served: Served, database: Path, file: Path
 ) -> None:
-    (stolen,) = secret.token_secrets(file)
+    (stolen,) = secrets.token_secrets(file)
     honest = await served.decide("button", 2)
     before, spare = forged(stolen, NOW - 1000), forged(stolen, NOW - 2000)
     assert await served.report(before) == ["accepted"] * 5
@@ -81,11 +90,11 @@ async def test_a_stolen_secret_forges_reports_in_any_minute_until_it_is_removed(
     address = f"sqlite:///{database}"
     done = CliRunner().invoke(app, ["key", "rotate", "--tokens", "--store", address])
     assert done.exit_code == 0, done.output
-    served.engine.take_secrets()
+    served.engine.reload_secrets()
     assert await served.report(spare[:1]) == ["accepted"]  # rotating alone ends nothing
     assert await served.report(honest[:1]) == ["accepted"]
 
-    secret.write_private(file, file.read_text().splitlines()[0] + "\n")  # sed -i '2,$d'
+    secrets.write_private(file, file.read_text().splitlines()[0] + "\n")  # sed -i '2,$d'
 
     async def is_refused() -> bool:
         return await served.report(spare[:1]) == ["invalid"]
@@ -104,11 +113,11 @@ async def test_a_stolen_secret_can_answer_before_an_honest_visitor_does(
     served: Served, file: Path
 ) -> None:
     """Whoever has the secret need not see a token to spend it."""
-    (stolen,) = secret.token_secrets(file)
+    (stolen,) = secrets.token_secrets(file)
     (honest,) = await served.decide("button")
-    sealed = Seal([stolen]).open(honest["token"])
+    sealed = TokenCipher([stolen]).open(honest["token"])
     assert sealed is not None  # arm, minute and number can be read
-    made = {"token": Seal([stolen]).close(sealed)}
+    made = {"token": TokenCipher([stolen]).seal(sealed)}
     assert await served.report([made], bit=0) == ["accepted"]
     assert await served.report([honest], bit=1) == ["duplicate"]
 
@@ -119,7 +128,7 @@ def header(text: str) -> dict[str, str]:
 
 async def test_a_revoked_key_ends_at_once_also_on_a_stream_that_runs(served: Served) -> None:
     text = keys.create(served.store, Key(THIEF, "reader", b""))
-    await served.engine.roster.refresh()
+    await served.engine.directory.refresh()
     line = Line.to(served.app, "GET", f"{ONE}/stream", None, **header(text))
     line.start()
     await line.send(b"")
@@ -140,7 +149,7 @@ async def test_a_rotated_key_lives_until_its_last_minute_and_revoking_ends_both(
 ) -> None:
     old = keys.create(served.store, Key(THIEF, "admin", b""))
     new = keys.rotate(served.store, THIEF, NOW + 5)
-    await served.engine.roster.refresh()
+    await served.engine.directory.refresh()
 
     async def statuses() -> list[int]:
         client = served.as_(None)
@@ -153,7 +162,7 @@ async def test_a_rotated_key_lives_until_its_last_minute_and_revoking_ends_both(
     served.clock.forward(-60)
     newest = keys.rotate(served.store, THIEF, NOW + 100)
     keys.revoke(served.store, THIEF)
-    await served.engine.roster.refresh()
+    await served.engine.directory.refresh()
     assert await statuses() == [401, 401]
     assert (await served.as_(None).get(ONE, headers=header(newest))).status_code == 401
 
@@ -162,11 +171,11 @@ async def test_tokens_that_a_key_was_given_outlive_it_until_they_are_rolled_back
     served: Served,
 ) -> None:
     text = keys.create(served.store, Key(THIEF, "admin", b""))
-    await served.engine.roster.refresh()
+    await served.engine.directory.refresh()
     answer = await served.as_(None).post(DECISIONS, headers=header(text), json={"count": 50})
     harvested = answer.json()["decisions"]
     keys.revoke(served.store, THIEF)
-    await served.engine.roster.refresh()
+    await served.engine.directory.refresh()
     assert (await served.as_(None).post(DECISIONS, headers=header(text))).status_code == 401
     assert await served.report(harvested[:1]) == ["accepted"]
     served.clock.forward(60)

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from results import TABLE, TIMES, two_arms, walks
+from helpers.result_cases import TABLE, TIMES, two_arms, walks
 from whitelie import InvalidInput, Problem, RandomizedResponse
-from whitelie import archive as module
-from whitelie.result import Result
+from whitelie.simulation import archive as module
+from whitelie.simulation.result import Result
 
 
-def test_saved_and_loaded_is_the_same(tmp_path: Path, found: Result, swept: Result) -> None:
+def test_saved_and_loaded_is_the_same(tmp_path: Path, small_result: Result, swept: Result) -> None:
     odd = Problem({("a", 1): 0.75, 2: 0.5}, [TABLE, RandomizedResponse.from_epsilon(1)])
     provenance = {"versions": {"numpy": "2"}, "Δ": [0.1, None, True]}
     strange = two_arms(walks(1, 3, 5, TIMES), problem=odd, provenance=provenance)
-    for number, result in enumerate((found, swept, strange)):
+    for number, result in enumerate((small_result, swept, strange)):
         path = tmp_path / f"{number}.nc"
         result.save(path)
         loaded = Result.load(str(path))
@@ -31,9 +31,9 @@ def test_saved_and_loaded_is_the_same(tmp_path: Path, found: Result, swept: Resu
     assert loaded.problem == Problem({"('a', 1)": 0.75, 2: 0.5}, odd.channels)
     assert loaded.provenance == provenance
     assert loaded.cells[0].policies["mine"] == {"name": "mine"}
-    assert found != two_arms(walks(1, 3, 20, TIMES), seed=8)
+    assert small_result != two_arms(walks(1, 3, 20, TIMES), seed=8)
     with xr.open_dataset(tmp_path / "0.nc", engine="h5netcdf") as foreign_reader:
-        assert foreign_reader["pulls"].equals(found.pulls)
+        assert foreign_reader["pulls"].equals(small_result.pulls)
 
 
 def refused(act: Callable[[], object]) -> str:
@@ -43,9 +43,9 @@ def refused(act: Callable[[], object]) -> str:
     return refusal.value.reason
 
 
-def test_damaged_and_foreign_files_are_refused(tmp_path: Path, found: Result) -> None:
+def test_damaged_and_foreign_files_are_refused(tmp_path: Path, small_result: Result) -> None:
     path, other = tmp_path / "result.nc", tmp_path / "other.nc"
-    found.save(path)
+    small_result.save(path)
     whole = path.read_bytes()
     for length in (0, 1, 100, len(whole) // 2, len(whole) - 41, len(whole) - 1):
         other.write_bytes(whole[:length])
@@ -53,33 +53,33 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path, found: Result) ->
     for place in range(0, len(whole) - 40, 1111):
         other.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         assert "damaged" in refused(lambda: Result.load(other))
-    found.dataset.to_netcdf(other, engine="h5netcdf")
+    small_result.dataset.to_netcdf(other, engine="h5netcdf")
     assert "something else wrote it" in refused(lambda: Result.load(other))
     assert "cannot be read" in refused(lambda: Result.load(tmp_path / "nowhere.nc"))
     assert "cannot be read" in refused(lambda: Result.load(tmp_path))
 
 
 def test_a_newer_file_asks_for_an_upgrade(
-    tmp_path: Path, found: Result, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, small_result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as future:
-        future.setattr(module, "FORMAT", module.FORMAT + 1)
+        future.setattr(module, "FORMAT_WITHOUT_STOPS", module.FORMAT + 1)
         two_arms(walks(1, 3, 20, TIMES)).save(tmp_path / "new.nc")
     assert "upgrade" in refused(lambda: Result.load(tmp_path / "new.nc"))
 
 
-def test_only_results_are_overwritten(tmp_path: Path, found: Result) -> None:
+def test_only_results_are_overwritten(tmp_path: Path, small_result: Result) -> None:
     path, foreign = tmp_path / "result.nc", tmp_path / "thesis.tex"
     two_arms(walks(9, 3, 5, TIMES)).save(path)
-    found.save(path)
-    assert Result.load(path) == found
+    small_result.save(path)
+    assert Result.load(path) == small_result
     foreign.write_text("years of work")
     (tmp_path / "empty").touch()
     for taken in (foreign, tmp_path / "empty", tmp_path):
-        assert "choose a name that is free" in refused(lambda taken=taken: found.save(taken))  # type: ignore[misc]
+        assert "choose a name that is free" in refused(lambda taken=taken: small_result.save(taken))  # type: ignore[misc]  # mypy infers no lambda with a default
     assert foreign.read_text() == "years of work"
     for hopeless in (tmp_path / "nowhere" / "a.nc", foreign / "a.nc"):
-        assert "written" in refused(lambda path=hopeless: found.save(path))  # type: ignore[misc]
+        assert "written" in refused(lambda path=hopeless: small_result.save(path))  # type: ignore[misc]  # mypy infers no lambda with a default
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [
         "empty",
         "result.nc",
@@ -89,15 +89,15 @@ def test_only_results_are_overwritten(tmp_path: Path, found: Result) -> None:
 
 @pytest.mark.parametrize(("place", "step"), [(os, "fsync"), (Path, "replace")])
 def test_a_failed_save_leaves_the_old_file(
-    tmp_path: Path, found: Result, monkeypatch: pytest.MonkeyPatch, place: Any, step: str
+    tmp_path: Path, small_result: Result, monkeypatch: pytest.MonkeyPatch, place: Any, step: str
 ) -> None:
     path = tmp_path / "result.nc"
-    found.save(path)
+    small_result.save(path)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(place, step, full)
     assert "No space left" in refused(lambda: two_arms(walks(9, 3, 5, TIMES)).save(path))
-    assert Result.load(path) == found
+    assert Result.load(path) == small_result
     assert list(tmp_path.iterdir()) == [path]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from whitelie import KLUCB, TS, Problem, RandomizedResponse, simulate
-from whitelie import simulation as module
+from whitelie.simulation import work as module
 
 distributed = pytest.importorskip("distributed", reason="the extra whitelie[dask] is not installed")
 
@@ -32,9 +32,9 @@ def start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 def wait_for(pattern: str, log: Path, seconds: float = 60) -> str:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found = re.search(pattern, log.read_text())
-        if found:
-            return found[0]
+        match = re.search(pattern, log.read_text())
+        if match:
+            return match[0]
         time.sleep(0.05)
     raise TimeoutError(f"{pattern} not in {log.read_text()}")
 

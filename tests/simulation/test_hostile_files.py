@@ -21,11 +21,15 @@ import h5py
 import numpy as np
 import pytest
 
-from results import TABLE, TIMES, walks
-from whitelie import Bandit, InvalidInput, Problem, RandomizedResponse, archive
-from whitelie.result import Result
-from whitelie.specification import parse_specification
-from whitelie.store import Store
+from helpers.paths import SAMPLES
+from helpers.result_cases import PROBLEM as TWO_ARMS
+from helpers.result_cases import TABLE, TIMES, walks
+from whitelie import Bandit, Certificate, InvalidInput, Problem, RandomizedResponse
+from whitelie.simulation import archive
+from whitelie.simulation.chunks import ChunkStore
+from whitelie.simulation.result import Result
+from whitelie.simulation.specification import parse_specification
+from whitelie.simulation.stops import Stops
 
 SPARE = 256 * 2**20
 GIANT = 3 * 10**9
@@ -36,7 +40,7 @@ LOADER = f"""
 import json, re, resource, signal, sys
 from pathlib import Path
 from whitelie import InvalidInput
-from whitelie.result import Result
+from whitelie.simulation.result import Result
 
 Result.load(sys.argv[1])  # imports what it needs
 signal.alarm(100)  # ends a hang
@@ -397,6 +401,78 @@ HOSTILE: dict[str, Callable[[h5py.File], None]] = {
 }
 
 
+def no_stop_variables(file: h5py.File) -> None:
+    del file["stop_winner"]
+
+
+def changed_stop(**changes: Any) -> Callable[[h5py.File], None]:
+    """Another certificate at which the replicates stopped."""
+
+    def make(file: h5py.File) -> None:
+        data = json.loads(file.attrs["whitelie"])
+        stop = {**data["cells"][0]["stop"], **changes}
+        data["cells"][0]["stop"] = changes.get("stop", stop)
+        file.attrs["whitelie"] = json.dumps(data)
+
+    return make
+
+
+def without_stop(file: h5py.File) -> None:
+    """The variables of a stop, of which nothing is said."""
+    data = json.loads(file.attrs["whitelie"])
+    del data["cells"][0]["stop"]
+    file.attrs["whitelie"] = json.dumps(data)
+
+
+def set_to(name: str, value: Any) -> Callable[[h5py.File], None]:
+    def make(file: h5py.File) -> None:
+        file[name][0, 0] = value
+
+    return make
+
+
+def giant_stops(file: h5py.File) -> None:
+    """Nothing but a fill value, for more replicates than there are."""
+    empty(file, "stop_winner", (3, GIANT // 12), np.int32, fillvalue=-1)
+
+
+def deflated_stops(file: h5py.File) -> None:
+    replaced(file, "stop_reports", compression=4, shuffle=True)
+
+
+def virtual_stops(file: h5py.File) -> None:
+    layout = h5py.VirtualLayout((3, 20), np.int32)
+    layout[:] = h5py.VirtualSource(file.filename + ".other", "stop_winner", (3, 20))
+    del file["stop_winner"]
+    file.create_virtual_dataset("stop_winner", layout)
+
+
+HOSTILE_STOPS: dict[str, Callable[[h5py.File], None]] = {
+    "no winners": no_stop_variables,
+    "nothing said": without_stop,
+    "wide winners": of_type("stop_winner", np.int64),
+    "floats for reports": of_type("stop_reports", np.float32),
+    "winner beyond": set_to("stop_winner", 2),
+    "winner below": set_to("stop_winner", -2),
+    "another winner": set_to("stop_winner", 1),
+    "nobody won": set_to("stop_winner", -1),
+    "more reports than steps": set_to("stop_reports", 2**31 - 1),
+    "reports below 0": set_to("stop_reports", -1),
+    "giant stops": giant_stops,
+    "deflated stops": deflated_stops,
+    "virtual stops": virtual_stops,
+    "external link of stops": linked("stop_winner", h5py.ExternalLink("/etc/passwd", "/w")),
+    "delta": changed_stop(delta=7),
+    "delta of text": changed_stop(delta="0.05"),
+    "no delta": changed_stop(delta=None),
+    "tolerance": changed_stop(tolerance=-1),
+    "expect": changed_stop(expect={"rate": 2, "difference": 0.1}),
+    "unknown": changed_stop(more=1),
+    "a list": changed_stop(stop=[0.05]),
+    "nothing": changed_stop(stop=None),
+}
+
+
 def endless_heap(content: bytearray) -> None:
     """Free space of no size, after which HDF5 would look at the same place for ever."""
     heap = content.index(b"GCOL")
@@ -423,6 +499,22 @@ BYTES: dict[str, Callable[[bytearray], None]] = {
 }
 
 
+def stopped_result() -> Result:
+    """Three policies that stop with 20 replicates of two arms, the first of which wins."""
+    second = walks(1, 3, 20, [4])
+    reports = np.concatenate([4 - second, second], axis=-1).astype(np.int32)
+    last = reports + np.array([60, 0])
+    return Result.from_pulls(
+        np.stack([reports, last], axis=2),
+        problem=TWO_ARMS,
+        policies={"TS-CF": {}, "UCB1": {}, "mine": {}},
+        times=[4, 64],
+        seed=1,
+        provenance={},
+        stops=Stops(Certificate(), reports, np.zeros((3, 20), np.int32)),
+    )
+
+
 def hostile(good: Path, path: Path, make: Callable[[h5py.File], None]) -> Path:
     """A genuine result, made hostile, with a right checksum."""
     path.write_bytes(good.read_bytes()[:-TAIL])
@@ -442,9 +534,9 @@ def load_all(good: Path, paths: list[Path]) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory by /proc and RLIMIT_AS")
-def test_hostile_results_are_refused_in_little_memory(tmp_path: Path, found: Result) -> None:
+def test_hostile_results_are_refused_in_little_memory(tmp_path: Path, small_result: Result) -> None:
     good = tmp_path / "good.nc"
-    found.save(good)
+    small_result.save(good)
     paths = [hostile(good, tmp_path / f"{name}.nc", make) for name, make in HOSTILE.items()]
     for name, change in BYTES.items():
         content = bytearray(good.read_bytes()[:-TAIL])
@@ -452,26 +544,34 @@ def test_hostile_results_are_refused_in_little_memory(tmp_path: Path, found: Res
         paths.append(tmp_path / f"{name}.nc")
         paths[-1].write_bytes(content)
         seal(paths[-1])
-    grown, told = load_all(good, paths)
+    stopped = tmp_path / "stopped.nc"
+    stopped_result().save(stopped)
+    paths += [
+        hostile(stopped, tmp_path / f"{name}.nc", make) for name, make in HOSTILE_STOPS.items()
+    ]
+    grown, told = load_all(good, [stopped, *paths])
+    assert told.pop("stopped").startswith("loaded: ")  # a control
     wrong = {name: what for name, what in told.items() if what[:2] != ["refused", "path"]}
     assert not wrong
-    assert told.keys() == HOSTILE.keys() | BYTES.keys()
+    assert told.keys() == HOSTILE.keys() | BYTES.keys() | HOSTILE_STOPS.keys()
     assert all(len(reason) > 20 and "give a file as" in reason for *_, reason in told.values())
     assert grown < 150 * 2**20
 
 
-def test_attributes_that_nobody_asked_for_are_not_read(tmp_path: Path, found: Result) -> None:
+def test_attributes_that_nobody_asked_for_are_not_read(
+    tmp_path: Path, small_result: Result
+) -> None:
     def decorated(file: h5py.File) -> None:
         file.attrs.update({f"a{number}": np.zeros(8000) for number in range(100)})
         file["pulls"].attrs.update({"scale_factor": 2.0, "_FillValue": 1, "units": "days since"})
         file["time"].attrs["units"] = "days since 1970-01-01"
 
-    found.save(tmp_path / "good.nc")
+    small_result.save(tmp_path / "good.nc")
     path = hostile(tmp_path / "good.nc", tmp_path / "result.nc", decorated)
-    assert Result.load(path) == found
+    assert Result.load(path) == small_result
 
 
-def test_what_is_no_file_of_a_result_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_result_is_not_read(tmp_path: Path) -> None:
     pipe, sparse = tmp_path / "pipe", tmp_path / "sparse"
     os.mkfifo(pipe)
     with sparse.open("wb") as file:
@@ -488,28 +588,28 @@ def test_what_is_no_file_of_a_result_is_not_read(tmp_path: Path) -> None:
 
 def test_results_of_earlier_versions_open() -> None:
     """A file that the first version of the format wrote: texts swept, a table, odd names."""
-    found = Result.load(Path(__file__).parent / "saved/format-1.nc")
+    loaded = Result.load(SAMPLES / "format-1.nc")
     odd = Problem({"('a', 1)": 0.75, 2: 0.5}, [TABLE, RandomizedResponse.from_epsilon(1)])
-    assert found.coordinate == "kind"
-    assert found.dataset["kind"].values.tolist() == ["tabelliert", "geräuschvoll"]
-    assert found.cells[0].problem == odd
-    assert found.cells[0].provenance == {"versions": {"numpy": "2"}, "Δ": [0.1, None, True]}
-    assert found.cells[1].seed == 2**64 - 1
+    assert loaded.coordinate == "kind"
+    assert loaded.dataset["kind"].values.tolist() == ["tabelliert", "geräuschvoll"]
+    assert loaded.cells[0].problem == odd
+    assert loaded.cells[0].provenance == {"versions": {"numpy": "2"}, "Δ": [0.1, None, True]}
+    assert loaded.cells[1].seed == 2**64 - 1
     bad = np.stack([walks(1, 3, 5, TIMES), walks(2, 3, 5, TIMES)])
-    assert np.array_equal(found.pulls.values[..., 1], bad)
+    assert np.array_equal(loaded.pulls.values[..., 1], bad)
 
 
 def test_a_result_too_large_to_be_read_is_not_written(
-    tmp_path: Path, found: Result, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, small_result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "MOST_BYTES", found.pulls.nbytes - 1)
+    monkeypatch.setattr(archive, "MOST_FILE_BYTES", small_result.pulls.nbytes - 1)
     with pytest.raises(InvalidInput, match="save fewer"):
-        found.save(tmp_path / "result.nc")
+        small_result.save(tmp_path / "result.nc")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store", [PLAIN], 1, np.array([2, 4]))
+def store(tmp_path: Path) -> ChunkStore:
+    return ChunkStore(tmp_path / "store", [PLAIN], 1, np.array([2, 4]))
 
 
 PLAIN = Problem([0.5, 0.25])
@@ -524,7 +624,7 @@ def claims(path: Path, shape: tuple[int, ...], dtype: Any = np.int32) -> None:
         file.write(bytes(16))
 
 
-def test_hostile_chunks_count_as_lost(store: Store, tmp_path: Path) -> None:
+def test_hostile_chunks_count_as_lost(store: ChunkStore, tmp_path: Path) -> None:
     chunks = tmp_path / "store/chunks"
     store.save(0, "p", 0, SOUND)
     name = next(iter(chunks.iterdir())).name.replace("-0-1.npy", "-{}-{}.npy")
@@ -549,16 +649,16 @@ def test_hostile_settings_of_a_folder_are_refused(tmp_path: Path, text: str) -> 
     folder.mkdir()
     (folder / "settings.json").write_bytes(text.encode(errors="surrogatepass"))
     with pytest.raises(InvalidInput, match=r"settings\.json|was made"):
-        Store(folder, [PLAIN], 1, np.array([2, 4]))
+        ChunkStore(folder, [PLAIN], 1, np.array([2, 4]))
 
 
-def test_settings_that_say_more_are_refused(store: Store, tmp_path: Path) -> None:
+def test_settings_that_say_more_are_refused(store: ChunkStore, tmp_path: Path) -> None:
     path = tmp_path / "store/settings.json"
     data = json.loads(path.read_text())
     data["problems"][0]["more"] = 1
     path.write_text(json.dumps(data))
     with pytest.raises(InvalidInput, match="problems"):
-        Store(tmp_path / "store", [PLAIN], 1, np.array([2, 4]))
+        ChunkStore(tmp_path / "store", [PLAIN], 1, np.array([2, 4]))
 
 
 STATE = json.loads(Bandit(["a", "b"], RandomizedResponse.from_epsilon(1), seed=1).to_json())
@@ -569,6 +669,7 @@ seed = 1
 means = [0.9, 0.8]
 channel = { epsilon = 1 }
 policies = ["kl-UCB-CF"]
+stop = { delta = 0.05, tolerance = 0, expect = { rate = 0.5, difference = 0.1 } }
 """
 ODD: list[Any] = [None, True, -1, 1e999, 10**400, "", "x", [], [[]], {}, {"kind": []}, [None]]
 

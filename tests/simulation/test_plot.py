@@ -1,4 +1,4 @@
-"""Pictures: what is asked for is drawn, named and told apart."""
+"""Figures: what is asked for is drawn, named and told apart."""
 
 from itertools import pairwise
 from typing import Any, Literal, get_args
@@ -14,10 +14,11 @@ from matplotlib.path import Path as Path2D
 from matplotlib.text import Text
 from numpy.typing import NDArray
 
-from results import NAMES, NOISY, PROBLEM, TABLE, TIMES, two_arms, walks
-from whitelie import InvalidInput, Problem, RandomizedResponse, figure
+from helpers.result_cases import NAMES, NOISY, PROBLEM, TABLE, TIMES, two_arms, walks
+from whitelie import InvalidInput, Problem, RandomizedResponse
 from whitelie.bounds import lower_bound, randomized_response_bound
-from whitelie.result import Result
+from whitelie.simulation import plot
+from whitelie.simulation.result import Result
 
 Bands = Literal["pointwise", "simultaneous"]
 
@@ -34,11 +35,11 @@ def heights(shape: Line2D | Path2D) -> NDArray[np.float64]:
 
 def test_plot_draws_curves_bounds_and_names() -> None:
     clear = Problem({"good": 0.75, "bad": 0.5})
-    found = two_arms(walks(1, 3, 20, TIMES), problem=clear)
-    axes = found.plot()
+    noise_free = two_arms(walks(1, 3, 20, TIMES), problem=clear)
+    axes = noise_free.plot()
     curves = {str(line.get_label()): line for line in axes.lines}
     assert list(curves) == [*NAMES, "Theorem 1 (lower bound)"] == ends_of(axes)
-    mean = found.regret.mean("replicate")
+    mean = noise_free.regret.mean("replicate")
     for name in NAMES:
         np.testing.assert_allclose(heights(curves[name]), mean.sel(policy=name).values)
     bound = curves["Theorem 1 (lower bound)"]
@@ -50,12 +51,12 @@ def test_plot_draws_curves_bounds_and_names() -> None:
     assert "20 replicates, pointwise 95 %" in axes.get_title(loc="left")
 
 
-def test_plot_draws_what_is_asked_for(found: Result) -> None:
+def test_plot_draws_what_is_asked_for(small_result: Result) -> None:
     own = Figure().add_subplot()
-    assert found.plot(own, time="linear", bands=None, bounds=False) is own
+    assert small_result.plot(own, time="linear", bands=None, bounds=False) is own
     assert own.get_xscale() == "linear"
     assert (len(own.lines), len(own.collections)) == (3, 0)
-    both = found.plot(bands="simultaneous", bounds="both")
+    both = small_result.plot(bands="simultaneous", bounds="both")
     assert (len(both.lines), len(both.collections)) == (5, 3)
     expected = randomized_response_bound(PROBLEM, np.array(TIMES), form="tight")
     np.testing.assert_allclose(heights(both.lines[-1]), expected)
@@ -76,7 +77,7 @@ def test_bands_of_a_long_curve_are_filled() -> None:
         assert np.isin(band["upper"].values, corners).all()
 
 
-def test_a_bound_far_above_leaves_the_picture() -> None:
+def test_a_bound_far_above_does_not_flatten_the_curves() -> None:
     hard = Problem({"good": 0.75, "bad": 0.5}, RandomizedResponse.from_epsilon(0.1))
     axes = two_arms(walks(1, 3, 20, TIMES), problem=hard).plot()
     assert axes.get_ylim()[1] < 2 * 0.25 * 64 < lower_bound(hard, 64)
@@ -84,9 +85,9 @@ def test_a_bound_far_above_leaves_the_picture() -> None:
 
 
 def test_names_do_not_overlap() -> None:
-    names = [*figure.KNOWN, "mine", "yours"]
+    names = [*plot.KNOWN, "mine", "yours"]
     axes = two_arms(walks(1, len(names), 20, TIMES), names=names).plot(bounds="both")
-    axes.figure.draw_without_rendering()  # type: ignore[union-attr]
+    axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # the axes lie on a figure
     boxes = [Text.get_window_extent(text) for text in axes.texts]  # without its leader
     boxes.sort(key=lambda box: box.y0)
     assert len(boxes) == len(names) + 2
@@ -99,7 +100,7 @@ def test_names_do_not_overlap() -> None:
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9), st.floats(0.5, 10))
 def test_spread_keeps_order_and_distance(targets: list[float], distance: float) -> None:
     wanted = np.array(targets)
-    places = figure.spread(wanted, distance, 0, 100)
+    places = plot.spread(wanted, distance, 0, 100)
     order = np.argsort(wanted, kind="stable")
     assert (np.diff(places[order]) >= distance - 1e-9).all()
     assert places.min() >= 0
@@ -109,37 +110,37 @@ def test_spread_keeps_order_and_distance(targets: list[float], distance: float) 
 
 
 def test_spread_heeds_unequal_sizes() -> None:
-    places = figure.spread(np.array([5.0, 4.0, 40.0]), np.array([4.0, 2.0, 2.0]), 0, 50)
+    places = plot.spread(np.array([5.0, 4.0, 40.0]), np.array([4.0, 2.0, 2.0]), 0, 50)
     assert places.tolist() == [6.0, 3.0, 40.0]
 
 
-def test_regret_on_a_log_scale_begins_at_ten(found: Result) -> None:
-    axes = found.plot(regret="log")
+def test_regret_on_a_log_scale_begins_at_ten(small_result: Result) -> None:
+    axes = small_result.plot(regret="log")
     assert axes.get_yscale() == "log"
     assert np.asarray(axes.lines[0].get_xdata()).tolist() == [16, 64]
-    means = found.regret.mean("replicate").sel(time=[16, 64])
+    means = small_result.regret.mean("replicate").sel(time=[16, 64])
     assert 0 < axes.get_ylim()[0] < means.min()
     assert means.max() < axes.get_ylim()[1]
     short = two_arms(walks(1, 3, 5, [2, 4]), times=[2, 4]).plot(regret="log")
     assert np.asarray(short.lines[0].get_xdata()).tolist() == [4]
     with pytest.raises(InvalidInput, match="regret"):
-        found.plot(regret="square")  # type: ignore[arg-type]
+        small_result.plot(regret="square")  # type: ignore[arg-type]  # it is refused
 
 
-def test_regret_that_never_was_fits_a_log_scale() -> None:
+def test_regret_of_zero_fits_a_log_scale() -> None:
     equal = Problem({"good": 0.5, "bad": 0.5}, NOISY)
     axes = two_arms(walks(1, 3, 5, TIMES), problem=equal).plot(regret="log")
     assert 0 < axes.get_ylim()[0] < axes.get_ylim()[1]
 
 
-def test_a_panel_draws_the_theory_and_the_names_it_is_given(found: Result) -> None:
-    panel = figure.Panel(
+def test_a_panel_draws_the_theory_and_the_names_it_is_given(small_result: Result) -> None:
+    panel = plot.Panel(
         bands=None,
         theory={"half": lambda _, time: time / 2, "root": lambda _, time: np.sqrt(time)},
         names={"mine": "mine\nno guarantee"},
         top=100,
     )
-    axes = panel.over_time(found.regret, found.problem, ax=None, time="log")
+    axes = panel.over_time(small_result.regret, small_result.problem, ax=None, time="log")
     assert ends_of(axes) == ["kl-UCB-CF", "TS-CF", "mine\nno guarantee", "half", "root"]
     np.testing.assert_allclose(heights(axes.lines[3]), np.array(TIMES) / 2)
     np.testing.assert_allclose(heights(axes.lines[4]), np.sqrt(TIMES))
@@ -147,9 +148,9 @@ def test_a_panel_draws_the_theory_and_the_names_it_is_given(found: Result) -> No
 
 
 def test_every_policy_has_its_own_look_everywhere() -> None:
-    in_grey = [(look.dash, look.marker) for look in (*figure.KNOWN.values(), *figure.OTHERS)]
+    in_grey = [(look.dash, look.marker) for look in (*plot.KNOWN.values(), *plot.OTHERS)]
     assert len(set(in_grey)) == len(in_grey)
-    alone, crowd = figure.looks(["TS-CF"]), figure.looks(["mine", "UCB1", "yours", "TS-CF"])
+    alone, crowd = plot.looks(["TS-CF"]), plot.looks(["mine", "UCB1", "yours", "TS-CF"])
     assert alone["TS-CF"] == crowd["TS-CF"]
     assert len(set(crowd.values())) == 4
 
@@ -174,9 +175,9 @@ def test_a_sweep_is_drawn_against_its_parameter(swept: Result) -> None:
     assert np.ptp(wide) > np.ptp(narrow)
 
 
-def test_values_that_are_no_points_on_a_line_stand_side_by_side(found: Result) -> None:
+def test_values_that_are_no_points_on_a_line_stand_side_by_side(small_result: Result) -> None:
     for values, shown in (([1.0, np.inf], ["1", "∞"]), (["low", "high"], ["low", "high"])):
-        axes = Result.stack([found, found], "epsilon", values).plot()
+        axes = Result.stack([small_result, small_result], "epsilon", values).plot()
         assert [text.get_text() for text in axes.get_xticklabels()] == shown
         assert np.asarray(axes.lines[0].get_xdata()).tolist() == [0, 1]
 

@@ -11,9 +11,10 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from results import NAMES, NOISY, PROBLEM, TABLE, TIMES, two_arms, walks
-from whitelie import IDENTITY, InvalidInput, Problem, bands
-from whitelie.result import Result
+from helpers.result_cases import NAMES, NOISY, PROBLEM, TABLE, TIMES, two_arms, walks
+from whitelie import IDENTITY, InvalidInput, Problem
+from whitelie.simulation import intervals
+from whitelie.simulation.result import Result
 
 Bands = Literal["pointwise", "simultaneous"]
 
@@ -46,11 +47,11 @@ def test_equal_costs_give_equal_regret() -> None:
     assert result.regret.values.tolist() == [[[13 * gap], [13 * gap]]]
 
 
-def test_summary_agrees_with_scipy(found: Result) -> None:
-    summary: Any = found.summary(at=16)
+def test_summary_agrees_with_scipy(small_result: Result) -> None:
+    summary: Any = small_result.summary(at=16)
     assert list(summary.index) == list(NAMES)
     for name in NAMES:
-        regret = found.regret.sel(policy=name, time=16).values
+        regret = small_result.regret.sel(policy=name, time=16).values
         row = summary.loc[name]
         assert row["mean"] == pytest.approx(regret.mean())
         assert row["standard_error"] == pytest.approx(stats.sem(regret))
@@ -59,8 +60,8 @@ def test_summary_agrees_with_scipy(found: Result) -> None:
         quantiles = np.quantile(regret, [0.05, 0.5, 0.95])
         assert row[["q05", "median", "q95"]].tolist() == pytest.approx(quantiles)
         assert row["best_share"] == pytest.approx(1 - 4 * regret.mean() / 16)
-    assert found.summary().equals(found.summary(at=64))
-    assert not found.summary().equals(summary)
+    assert small_result.summary().equals(small_result.summary(at=64))
+    assert not small_result.summary().equals(summary)
 
 
 def test_shares_of_several_best_arms_add_up() -> None:
@@ -149,9 +150,9 @@ def test_multipliers_have_students_tails() -> None:
     """At a single time the studentised mean follows Student's law, which is not the normal one."""
     matrix = np.array([[1.0], [3.0], [2.0], [7.0], [5.0], [6.0]])
     exact = stats.t.ppf(0.975, 5)
-    error = np.sqrt(0.95 * 0.05 / bands.DRAWS) / (2 * stats.t.pdf(exact, 5))
-    found = bands.multiplier_quantile(matrix, level=0.95, seed=1)
-    assert abs(found - exact) < 3.9 * error < exact - stats.norm.ppf(0.975)
+    error = np.sqrt(0.95 * 0.05 / intervals.BOOTSTRAP_DRAWS) / (2 * stats.t.pdf(exact, 5))
+    quantile = intervals.multiplier_quantile(matrix, level=0.95, seed=1)
+    assert abs(quantile - exact) < 3.9 * error < exact - stats.norm.ppf(0.975)
 
 
 def test_simultaneous_is_never_narrower_than_pointwise() -> None:
@@ -162,12 +163,12 @@ def test_simultaneous_is_never_narrower_than_pointwise() -> None:
 
 
 def test_the_bootstrap_is_repeatable_in_any_blocks(
-    found: Result, monkeypatch: pytest.MonkeyPatch
+    small_result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = found.bands(simultaneous=True)
-    assert not first.equals(found.bands(simultaneous=True, seed=1))
-    monkeypatch.setattr(bands, "BLOCK", 700)
-    xr.testing.assert_allclose(first, found.bands(simultaneous=True), rtol=1e-12)
+    first = small_result.bands(simultaneous=True)
+    assert not first.equals(small_result.bands(simultaneous=True, seed=1))
+    monkeypatch.setattr(intervals, "MOST_MULTIPLIERS", 700)
+    xr.testing.assert_allclose(first, small_result.bands(simultaneous=True), rtol=1e-12)
 
 
 def test_stack_keeps_every_cell(swept: Result) -> None:
@@ -182,18 +183,18 @@ def test_stack_keeps_every_cell(swept: Result) -> None:
         swept.problem  # noqa: B018 (reading it is what is refused)
 
 
-def test_stack_refuses_what_does_not_fit(found: Result, swept: Result) -> None:
+def test_stack_refuses_what_does_not_fit(small_result: Result, swept: Result) -> None:
     other = two_arms(walks(1, 3, 20, TIMES), names=("kl-UCB-CF", "TS-CF", "yours"))
     cases: list[tuple[list[Result], str, list[Any], str]] = [
-        ([found, other], "epsilon", [1, 2], "results"),
-        ([found, two_arms(walks(1, 3, 19, TIMES))], "epsilon", [1, 2], "results"),
+        ([small_result, other], "epsilon", [1, 2], "results"),
+        ([small_result, two_arms(walks(1, 3, 19, TIMES))], "epsilon", [1, 2], "results"),
         ([swept], "delta", [1], "results"),
-        ([found, found], "epsilon", [1], "values"),
-        ([found], "epsilon", [1, 2], "values"),
-        ([found, found], "epsilon", [1, 1], "values"),
-        ([found], "epsilon", [float("nan")], "values"),
+        ([small_result, small_result], "epsilon", [1], "values"),
+        ([small_result], "epsilon", [1, 2], "values"),
+        ([small_result, small_result], "epsilon", [1, 1], "values"),
+        ([small_result], "epsilon", [float("nan")], "values"),
         ([], "epsilon", [], "values"),
-        ([found], "time", [1], "coordinate"),
+        ([small_result], "time", [1], "coordinate"),
     ]
     for results, coordinate, values, field in cases:
         with pytest.raises(InvalidInput) as refusal:
@@ -236,27 +237,27 @@ def test_pulls_must_sum_to_the_time() -> None:
         )
 
 
-def test_questions_that_have_no_answer(found: Result) -> None:
+def test_bad_arguments_of_methods_are_refused(small_result: Result) -> None:
     asks: list[tuple[Callable[[], object], str]] = [
-        (lambda: found.summary(at=17), "at"),
-        (lambda: found.summary(at=True), "at"),
-        (lambda: found.compare("UCB1"), "baseline"),
+        (lambda: small_result.summary(at=17), "at"),
+        (lambda: small_result.summary(at=True), "at"),
+        (lambda: small_result.compare("UCB1"), "baseline"),
         (lambda: two_arms(walks(1, 1, 5, TIMES), names=["a"]).compare("a"), "baseline"),
-        (lambda: found.bands(level=95), "level"),
-        (lambda: found.bands(simultaneous=True, seed=-1), "seed"),
-        (lambda: found.plot(time="weekly"), "time"),  # type: ignore[arg-type]
-        (lambda: found.plot(bands="wide"), "bands"),  # type: ignore[arg-type]
-        (lambda: found.plot(bounds="upper"), "bounds"),  # type: ignore[arg-type]
+        (lambda: small_result.bands(level=95), "level"),
+        (lambda: small_result.bands(simultaneous=True, seed=-1), "seed"),
+        (lambda: small_result.plot(time="weekly"), "time"),  # type: ignore[arg-type]  # it is refused
+        (lambda: small_result.plot(bands="wide"), "bands"),  # type: ignore[arg-type]  # it is refused
+        (lambda: small_result.plot(bounds="upper"), "bounds"),  # type: ignore[arg-type]  # it is refused
     ]
     for ask, field in asks:
         with pytest.raises(InvalidInput) as refusal:
             ask()
         assert refusal.value.field == field
-    assert found.summary(at=1.6e1).equals(found.summary(at=16))
+    assert small_result.summary(at=1.6e1).equals(small_result.summary(at=16))
 
 
-def test_to_dataframe_has_a_row_per_checkpoint(found: Result, swept: Result) -> None:
-    frame = found.to_dataframe()
+def test_to_dataframe_has_a_row_per_checkpoint(small_result: Result, swept: Result) -> None:
+    frame = small_result.to_dataframe()
     columns = ["policy", "replicate", "time", "regret", "pulls_good", "pulls_bad"]
     assert list(frame.columns) == columns
     assert len(frame) == 3 * 20 * 3
@@ -265,26 +266,29 @@ def test_to_dataframe_has_a_row_per_checkpoint(found: Result, swept: Result) -> 
     assert list(swept.to_dataframe().columns) == ["epsilon", *columns]
 
 
-def test_representations_tell_what_is_there(found: Result, swept: Result) -> None:
-    assert "3 policies × 20 replicates × 3 times, 2 arms" in repr(found)
-    assert f"{found.summary()['mean']['mine']:.4f}" in repr(found)
+def test_representations_tell_what_is_there(small_result: Result, swept: Result) -> None:
+    assert "3 policies × 20 replicates × 3 times, 2 arms" in repr(small_result)
+    assert f"{small_result.summary()['mean']['mine']:.4f}" in repr(small_result)
     assert "3 values of epsilon" in repr(swept)
-    assert "regret" in found._repr_html_()
+    assert "regret" in small_result._repr_html_()
 
 
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
-        ("import whitelie.result", ("matplotlib", "scipy", "numba")),
-        ("from test_result import *; two_arms(walks(1, 3, 5, TIMES)).plot()", ("pyplot",)),
+        ("import whitelie.simulation.result", ("matplotlib", "scipy", "numba")),
+        (
+            "from simulation.test_result import *; two_arms(walks(1, 3, 5, TIMES)).plot()",
+            ("pyplot",),
+        ),
     ],
 )
 def test_nothing_is_imported_before_it_is_needed(code: str, absent: tuple[str, ...]) -> None:
     asked = f"{code}; import sys; print(*sys.modules)"
-    folder = Path(__file__).parent
+    folder = Path(__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", asked], check=True, capture_output=True, text=True, cwd=folder
     )
     loaded = {name.rpartition("matplotlib.")[2] for name in done.stdout.split()}
-    assert "whitelie.result" in loaded
+    assert "whitelie.simulation.result" in loaded
     assert loaded.isdisjoint(absent)

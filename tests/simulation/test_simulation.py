@@ -1,20 +1,20 @@
 """Simulations are the same however they are cut, spread, interrupted and resumed."""
 
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers.processes import started
 from whitelie import (
     KLUCB,
     TS,
@@ -28,11 +28,11 @@ from whitelie import (
     simulate,
     simulate_many,
 )
-from whitelie import simulation as module
 from whitelie.kernel.arms import Array
-from whitelie.kernel.run import runner
 from whitelie.policy import Policy
-from whitelie.result import Result
+from whitelie.policy.run import runner
+from whitelie.simulation import work as module
+from whitelie.simulation.result import Result
 
 PROBLEM = Problem({"a": 0.9, "b": 0.8, "c": 0.5}, RandomizedResponse.from_epsilon(2))
 POLICIES: list[Policy] = [KLUCB(), TS(), UCB1(), DPUCBInt()]
@@ -188,7 +188,7 @@ class Counting(Executor):
         return future
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path, reference: Result) -> None:
+def test_an_interrupted_run_is_resumed_where_it_stopped(tmp_path: Path, reference: Result) -> None:
     with pytest.raises(KeyboardInterrupt):
         simulate(PROBLEM, POLICIES, **SETTINGS, executor=Counting(30), store=tmp_path / "s")
     rest = Counting()
@@ -229,24 +229,22 @@ result.save(sys.argv[2])
 """
 
 
-def test_kill_9_at_random_moments_and_resume(tmp_path: Path) -> None:
-    """Ten times killed, then finished: as if nothing had happened."""
+@pytest.mark.parametrize("kills", [4, pytest.param(10, marks=pytest.mark.long)])
+def test_kill_9_at_random_moments_and_resume(tmp_path: Path, kills: int) -> None:
+    """Killed again and again, then finished: as if nothing had happened."""
     moments = random.Random(3)
     store, out = tmp_path / "store", tmp_path / "result.nc"
     command = [sys.executable, "-c", KILLED, str(store), str(out)]
     chunks = []
-    for _ in range(10):
-        process = subprocess.Popen(command)
-        already = len(list(store.glob("chunks/*.npy"))) if store.exists() else 0
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
-            if store.exists() and len(list(store.glob("chunks/*.npy"))) > already:
-                break
-            time.sleep(0.01)
-        time.sleep(moments.uniform(0, 0.1))
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+    for _ in range(kills):
+        with started(command) as process:  # and killed at the end
+            already = len(list(store.glob("chunks/*.npy"))) if store.exists() else 0
+            deadline = time.monotonic() + 60
+            while process.poll() is None and time.monotonic() < deadline:
+                if store.exists() and len(list(store.glob("chunks/*.npy"))) > already:
+                    break
+                time.sleep(0.01)
+            time.sleep(moments.uniform(0, 0.1))
         chunks.append(len(list(store.glob("chunks/*.npy"))))
     assert chunks == sorted(chunks)
     assert chunks[-1] > chunks[0], "no progress was kept"
@@ -256,7 +254,7 @@ def test_kill_9_at_random_moments_and_resume(tmp_path: Path) -> None:
     assert_same_pulls(Result.load(out), whole)
 
 
-def test_progress_is_told_in_lines_when_nobody_watches(capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed_in_lines_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     simulate(PROBLEM, [TS()], **SETTINGS, progress=True)
     assert "replicates: 24 of 24  0:00 left" in capfd.readouterr().err
     simulate(PROBLEM, [TS()], **SETTINGS)
@@ -344,7 +342,7 @@ def test_a_store_of_another_kernel_is_refused(tmp_path: Path) -> None:
     simulate(PROBLEM, [TS()], **SETTINGS, store=tmp_path)
     settings = json.loads((tmp_path / "settings.json").read_text())
     (tmp_path / "settings.json").write_text(json.dumps(settings | {"kernel": "0" * 16}))
-    with pytest.raises(InvalidInput, match="another version of the kernel"):
+    with pytest.raises(InvalidInput, match="a kernel that gives other numbers"):
         simulate(PROBLEM, [TS()], **SETTINGS, store=tmp_path)
 
 
@@ -360,7 +358,7 @@ def test_a_folder_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").read_text() == "precious"
 
 
-def test_a_store_survives_being_killed_at_its_birth(tmp_path: Path) -> None:
+def test_a_store_survives_a_kill_while_it_is_created(tmp_path: Path) -> None:
     (tmp_path / ".whitelie-half").write_text("half of some settings")
     simulate(PROBLEM, [TS()], **SETTINGS, store=tmp_path)
     again = Counting()
@@ -370,12 +368,15 @@ def test_a_store_survives_being_killed_at_its_birth(tmp_path: Path) -> None:
 
 def test_many_processes_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     code = (
-        "import sys, numpy as np; from whitelie import Problem; from whitelie.store import Store\n"
-        "for n in range(40): Store(f'{sys.argv[1]}/{n}', [Problem([0.5])], 1, np.array([1]))"
+        "import sys, numpy as np\n"
+        "from whitelie import Problem; from whitelie.simulation.chunks import ChunkStore\n"
+        "for n in range(40): ChunkStore(f'{sys.argv[1]}/{n}', [Problem([0.5])], 1, np.array([1]))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    processes = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(4)]
-    assert [process.communicate()[1] for process in processes] == [b""] * 4
+    with ExitStack() as stack:
+        starts = [started(command, stderr=subprocess.PIPE) for _ in range(4)]
+        processes = [stack.enter_context(start) for start in starts]
+        assert [process.communicate(timeout=120)[1] for process in processes] == [b""] * 4
 
 
 def test_chunks_that_cannot_be_counts_are_computed_again(tmp_path: Path, reference: Result) -> None:

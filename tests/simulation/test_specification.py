@@ -7,21 +7,24 @@ from typing import Any
 import pytest
 
 import whitelie
+from policy.test_policy import LABELS
 from whitelie import (
     IDENTITY,
     KLUCB,
     TS,
     UCB,
     UCB1,
+    Certificate,
     Channel,
     DPUCBInt,
+    Expect,
     InvalidInput,
     Monotone,
     Problem,
     RandomizedResponse,
 )
 from whitelie.policy import Policy
-from whitelie.specification import (
+from whitelie.simulation.specification import (
     EXAMPLE,
     Specification,
     Sweep,
@@ -132,8 +135,6 @@ def test_policies_as_an_array_of_tables() -> None:
 
 
 def test_every_label_is_a_policy_with_that_label() -> None:
-    from test_policy import LABELS  # noqa: PLC0415
-
     for label, policy in LABELS.items():
         if "=" not in label:
             assert parse(policies=f'["{label}"]').policies == ({label: policy},)
@@ -323,6 +324,20 @@ def test_a_missing_key_is_named(key: str, field: str) -> None:
             {"policies": '["WR(UCB)"]', "channel": "{ points = [[0, 0.1], [1, 0.9]] }"},
             "channels",
         ),
+        ("", {"stop": "1"}, "stop"),
+        ("", {"stop": "{ delta = 0 }"}, "stop.delta"),
+        ("", {"stop": "{ delta = 0.6 }"}, "stop.delta"),
+        ("", {"stop": '{ delta = "0.05" }'}, "stop.delta"),
+        ("", {"stop": "{ tolerance = -0.1 }"}, "stop.tolerance"),
+        ("", {"stop": "{ tolerance = nan }"}, "stop.tolerance"),
+        ("", {"stop": "{ alpha = 0.05 }"}, "stop.alpha"),
+        ("", {"stop": "{ expect = 0.05 }"}, "stop.expect"),
+        ("", {"stop": "{ expect = { rate = 0.05 } }"}, "stop.expect.difference"),
+        ("", {"stop": "{ expect = { rate = 0.5, difference = 0 } }"}, "stop.expect.difference"),
+        ("", {"stop": "{ expect = { rate = 1, difference = 0.1 } }"}, "stop.expect.rate"),
+        ("", {"stop": "{ expect = { rate = 0.5, diff = 0.1 } }"}, "stop.expect.diff"),
+        ("", {"stop": "{}", "policies": '["WR(TS)"]'}, "stop"),
+        ("", {"stop": "{}", "means": "[0.5]"}, "stop"),
         ("", {"sweep": "1"}, "sweep"),
         ("[sweep]", {}, "sweep"),
         ("[sweep]\nc = [1]\nepsilon = [1]", {}, "sweep"),
@@ -347,6 +362,28 @@ def test_a_wrong_value_is_refused_by_its_place(
     after: str, changes: dict[str, Any], field: str
 ) -> None:
     assert refusal(after, **changes).field == field
+
+
+def test_a_stop_is_a_certificate() -> None:
+    assert parse().stop is None
+    assert parse("[stop]").stop == Certificate()
+    asked = parse("[stop]\ndelta = 0.1\nexpect.rate = 0.05\nexpect.difference = 0.01").stop
+    assert asked == Certificate(0.1, expect=Expect(rate=0.05, difference=0.01))
+    assert parse(stop="{ tolerance = 0.02 }").stop == Certificate(tolerance=0.02)
+
+
+def test_a_specification_with_a_stop_runs_as_simulate_does() -> None:
+    text = "{ delta = 0.1, tolerance = 0.05 }"
+    result = parse(horizon="500", replicates="2", stop=text).run()
+    assert result.stop == Certificate(0.1, tolerance=0.05)
+    assert result.stopping_summary().index.tolist() == ["kl-UCB-CF", "TS-CF"]
+
+
+def test_the_stop_of_the_example_is_read_too() -> None:
+    stop = EXAMPLE[EXAMPLE.index("# [stop]") : EXAMPLE.index("# Everything again")]
+    text = EXAMPLE + re.sub("^# ?", "", stop, flags=re.MULTILINE)
+    expected = Certificate(0.05, tolerance=0.02, expect=Expect(rate=0.8, difference=0.1))
+    assert parse_specification(text).stop == expected
 
 
 def test_a_whole_number_with_a_point_is_spelled_out() -> None:
@@ -423,4 +460,4 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def test_a_specification_does_not_change() -> None:
     with pytest.raises(AttributeError):
-        parse().horizon = 5  # type: ignore[misc]
+        parse().horizon = 5  # type: ignore[misc]  # it is refused

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { World, SERVER, SECOND, START, answer, drawing, never, settle } from "../testing/world.js";
+import { answer, drawing, never, SECOND, SERVER, START, settle, World } from "../testing/world.js";
 
 test("a decision is asked as the contract says, and nothing else is", async (t) => {
   const world = new World(t);
@@ -55,10 +55,26 @@ test("the platform's generator draws bits, times and names", async (t) => {
   const mean = (value) => reports.reduce((sum, report) => sum + value(report), 0) / count;
   const near = (found, expected, deviation) =>
     assert.ok(Math.abs(found - expected) < (5 * deviation) / Math.sqrt(count), `${found}, not ${expected}`);
-  near(mean(({ bits }) => bits[0]), 0.1, 0.3);
-  near(mean(({ bits }) => bits[1]), 0.6, 0.49);
-  near(mean(({ due }) => due - START), 50 * SECOND, 29 * SECOND);
-  near(mean(({ bits: [zero, one] }) => zero * one), 0.06, 0.24);
+  near(
+    mean(({ bits }) => bits[0]),
+    0.1,
+    0.3,
+  );
+  near(
+    mean(({ bits }) => bits[1]),
+    0.6,
+    0.49,
+  );
+  near(
+    mean(({ due }) => due - START),
+    50 * SECOND,
+    29 * SECOND,
+  );
+  near(
+    mean(({ bits: [zero, one] }) => zero * one),
+    0.06,
+    0.24,
+  );
 });
 
 const LONGEST = 400 * 86_400;
@@ -227,7 +243,10 @@ test("of two decisions none is taken, and large answers are not understood", asy
 test("a service cannot write to the console, nor fill it", async (t) => {
   const world = new World(t);
   let number = 0;
-  world.onDecide = () => answer(`{"secret ${(number += 1)}`);
+  world.onDecide = () => {
+    number += 1;
+    return answer(`{"secret ${number}`);
+  };
   const client = await world.client();
   for (let i = 0; i < 50; i += 1) await client.decide("headline");
   assert.equal(world.warnings.length, 1);
@@ -272,7 +291,10 @@ test("a sticky choice is one decision, one token, one report", async (t) => {
   third.reward(1);
   assert.equal(world.store.reports[0].bit, 1);
   await world.pass(120 * SECOND);
-  assert.deepEqual(world.reports.map(({ body }) => body), [{ token: "token 1", bit: 1 }]);
+  assert.deepEqual(
+    world.reports.map(({ body }) => body),
+    [{ token: "token 1", bit: 1 }],
+  );
   const later = await visit.decide("headline", { sticky: true });
   later.reward(1);
   await world.pass(120 * SECOND);
@@ -306,8 +328,18 @@ test("a sticky choice of another service is asked for anew, and the newest stays
 
 test("what is used of a stored sticky choice", async (t) => {
   const used = [{ arm: "stored" }, { arm: "stored", report: null }, { arm: "stored", server: SERVER, report: "0" }];
-  const unused = [{}, { arm: "" }, { arm: null }, { arm: 7 }, { arm: ["stored"] }, { arm: "stored", server: "https://x" }];
-  for (const [items, arm] of [[used, "stored"], [unused, "kind"]]) {
+  const unused = [
+    {},
+    { arm: "" },
+    { arm: null },
+    { arm: 7 },
+    { arm: ["stored"] },
+    { arm: "stored", server: "https://x" },
+  ];
+  for (const [items, arm] of [
+    [used, "stored"],
+    [unused, "kind"],
+  ]) {
     for (const item of items) {
       const world = new World(t);
       world.store.setItem("whitelie.sticky.headline", JSON.stringify(item));

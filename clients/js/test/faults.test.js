@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { World, MemoryStore, SECOND, DAY, answer, drawing } from "../testing/world.js";
+import { answer, DAY, drawing, MemoryStore, SECOND, World } from "../testing/world.js";
 
 class FaultyStore extends MemoryStore {
   operations = 0;
@@ -44,9 +44,11 @@ async function threeVisits(t, sending, fault) {
     world.store.visit = visit;
     world.onReport = () => answer({}, visit < 3 ? 503 : 200);
     const client = await world.client({ sending, words: drawing(0, 1) });
-    const choice = visit === 1 && (await client.decide("headline", { sticky: true }));
-    if (choice) assert.equal(choice.arm, "kind");
-    choice && choice.reward(1);
+    if (visit === 1) {
+      const choice = await client.decide("headline", { sticky: true });
+      assert.equal(choice.arm, "kind");
+      choice.reward(1);
+    }
     client.reward("headline");
     await world.pass(130 * SECOND);
     await client.flush();
@@ -77,7 +79,10 @@ for (const sending of ["next-visit", "when-due"]) {
     assert.ok(world.reports.length > 1, "there are retries");
     assert.deepEqual(new Set(world.reports.map(({ body }) => body.bit)), new Set([1]));
     assert.equal(world.store.reports.length, 0);
-    assert.deepEqual([...new Set(world.warnings)], ["whitelie: the service did not take a report, which is kept for later"]);
+    assert.deepEqual(
+      [...new Set(world.warnings)],
+      ["whitelie: the service did not take a report, which is kept for later"],
+    );
   });
 
   for (const [label, fails] of Object.entries(FAULTS)) {
@@ -126,5 +131,8 @@ test("a sealed report that cannot be stored is not sent", async (t) => {
   assert.equal(world.reports.length, 0);
   world.store.full = false;
   await world.pass(DAY);
-  assert.deepEqual(world.reports.map(({ body }) => body.bit), [0]);
+  assert.deepEqual(
+    world.reports.map(({ body }) => body.bit),
+    [0],
+  );
 });

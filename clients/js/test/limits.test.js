@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { World, MemoryStore, SECOND, HOUR, DAY, START, answer, drawing } from "../testing/world.js";
+import { answer, DAY, drawing, HOUR, MemoryStore, SECOND, START, World } from "../testing/world.js";
 
 const coin = (p, spread = 60) => ({ p00: p, p11: p, window: 60, spread });
 const P1 = 0.7310585786300048; // epsilon 0.9999999999999996
@@ -25,7 +25,13 @@ test("a coin above the ceiling is shown and not reported, with one warning", asy
 });
 
 test("the ceiling has a tolerance of 1e-9", async (t) => {
-  for (const [maxEpsilon, kept] of [[1, 1], [1 - 9e-10, 1], [1 - 1.1e-9, 0], [2, 1], [0, 0]]) {
+  for (const [maxEpsilon, kept] of [
+    [1, 1],
+    [1 - 9e-10, 1],
+    [1 - 1.1e-9, 0],
+    [2, 1],
+    [0, 0],
+  ]) {
     const { world } = await shown(t, coin(P1), { maxEpsilon });
     assert.equal(world.store.reports.length, kept, `${maxEpsilon}`);
   }
@@ -56,7 +62,12 @@ test("a spread below the minimum is shown and not reported, with one warning", a
 });
 
 test("the minimum of the spread is an option", async (t) => {
-  for (const [spread, minSpread, kept] of [[30, 30, 1], [0, 0, 1], [59, 60, 0], [60, 60, 1]]) {
+  for (const [spread, minSpread, kept] of [
+    [30, 30, 1],
+    [0, 0, 1],
+    [59, 60, 0],
+    [60, 60, 1],
+  ]) {
     const { world } = await shown(t, coin(0.7, spread), { minSpread });
     assert.equal(world.store.reports.length, kept);
   }
@@ -166,7 +177,11 @@ test("a charge that is not understood counts as more than any cap, from now", as
       const world = new World(t);
       world.store.setItem(name, text);
       const client = await world.client({ cap: { epsilon: 1e9 } });
-      for (const [wait, kept] of [[0, 0], [DAY - 1, 0], [1, 1]]) {
+      for (const [wait, kept] of [
+        [0, 0],
+        [DAY - 1, 0],
+        [1, 1],
+      ]) {
         await world.pass(wait);
         assert.equal((await client.decide("headline")).arm, "kind");
         assert.equal(world.store.reports.length, kept, text);

@@ -30,8 +30,8 @@ test("types and exports are the same", () => {
 });
 
 const members = (name) => {
-  const [, body] = types.match(new RegExp(`(?:interface|class) ${name} \\{([^]*?)\\n\\}`));
-  return [...body.matchAll(/^  (\w+)\??[:(]/gm)].map(([, member]) => member).sort();
+  const [, body] = types.match(new RegExp(`(?:interface|class) ${name} \\{([\\s\\S]*?)\\n\\}`));
+  return [...body.matchAll(/^ {2}(\w+)\??[:(]/gm)].map(([, member]) => member).sort();
 };
 
 test("the types have the client's methods and the choice's fields", async () => {
@@ -43,8 +43,8 @@ test("the types have the client's methods and the choice's fields", async () => 
 });
 
 test("types, source, contract and README have the same options", () => {
-  const [, parameters] = source.match(/Whitelie\(\{([^]*?)\n\} = \{\}\)/);
-  const options = [...parameters.matchAll(/^  (\w+)/gm)].map(([, name]) => name).sort();
+  const [, parameters] = source.match(/Whitelie\(\{([\s\S]*?)\n\} = \{\}\)/);
+  const options = [...parameters.matchAll(/^ {2}(\w+)/gm)].map(([, name]) => name).sort();
   assert.deepEqual(members("Options"), options);
   const rows = (text) => [...text.matchAll(/^\| `(\w+)` \|/gm)].map(([, name]) => name);
   for (const name of options) assert.ok(rows(read("README.md")).includes(name), name);
@@ -62,6 +62,6 @@ test("the package is as a page's maintainer wants it", () => {
 });
 
 test("options are optional but for the service", () => {
-  assert.match(types, /^  server: string/m);
-  assert.match(types, /^  key: string/m);
+  assert.match(types, /^ {2}server: string/m);
+  assert.match(types, /^ {2}key: string/m);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { World, SERVER, SECOND, HOUR, DAY, answer, drawing, never } from "../testing/world.js";
+import { answer, DAY, drawing, HOUR, never, SECOND, SERVER, World } from "../testing/world.js";
 
 const open = (world, options) => world.client({ sending: "when-due", ...options });
 const bodies = (world) => world.reports.map(({ body }) => body);
@@ -51,7 +51,7 @@ test("time is a message: the outcome changes the bit, not the time", async (t) =
 });
 
 test("nor does it when the clock was set back", async (t) => {
-  for (const reward of [(client, choice) => choice.reward(1), (client) => client.reward("headline")]) {
+  for (const reward of [(_, choice) => choice.reward(1), (client) => client.reward("headline")]) {
     const { world, client, choice } = await decided(t);
     await world.pass(5 * SECOND);
     world.time -= 60 * SECOND;
@@ -75,7 +75,10 @@ test("later rewards and reward(0) change nothing", async (t) => {
 });
 
 test("a reward counts until the end of the window", async (t) => {
-  for (const [late, bit] of [[0, 1], [1, 0]]) {
+  for (const [late, bit] of [
+    [0, 1],
+    [1, 0],
+  ]) {
     const { world, choice, client } = await decided(t);
     await world.pass(60 * SECOND + late);
     choice.reward(1);
@@ -112,7 +115,11 @@ test("reward(experiment) is not for an earlier decision when the latest one is n
     const { world, client } = await decided(t, { cap: { epsilon: 1 } });
     await decide(client, world);
     client.reward("headline");
-    assert.deepEqual(world.store.reports.map(({ bit }) => bit), [0], label);
+    assert.deepEqual(
+      world.store.reports.map(({ bit }) => bit),
+      [0],
+      label,
+    );
   }
 });
 
@@ -228,7 +235,13 @@ test("flush does not press", async (t) => {
 });
 
 test("Retry-After is kept if it is longer", async (t) => {
-  for (const [after, gap] of [["2", 5], ["60", 60], ["nonsense", 5], ["-7", 5], ["7200", 7200]]) {
+  for (const [after, gap] of [
+    ["2", 5],
+    ["60", 60],
+    ["nonsense", 5],
+    ["-7", 5],
+    ["7200", 7200],
+  ]) {
     const { world } = await decided(t);
     world.onReport = () => answer("", 503, { "Retry-After": after });
     await world.pass(90 * SECOND + 3 * HOUR);
@@ -252,7 +265,10 @@ test("one report that fails does not hold up the others", async (t) => {
   await client.decide("headline");
   world.onReport = ({ body }) => answer("", body.token === "token 1" ? 500 : 200);
   await world.pass(90 * SECOND);
-  assert.deepEqual(world.store.reports.map(({ token }) => token), ["token 1"]);
+  assert.deepEqual(
+    world.store.reports.map(({ token }) => token),
+    ["token 1"],
+  );
 });
 
 test("an expired report is removed unsent", async (t) => {
@@ -296,7 +312,10 @@ test("once a bit has left, the other one is gone, even for a clock that is set b
   world.close();
   await world.pass(DAY);
   await open(world);
-  assert.deepEqual(bodies(world).map(({ bit }) => bit), [0, 0]);
+  assert.deepEqual(
+    bodies(world).map(({ bit }) => bit),
+    [0, 0],
+  );
 });
 
 test("a clock that is set back does not hold a report for ever", async (t) => {

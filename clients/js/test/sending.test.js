@@ -3,17 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import {
-  World,
-  Locks,
-  SECOND,
-  HOUR,
-  DAY,
-  answer,
-  drawing,
-  never,
-  withGlobal,
-} from "../testing/world.js";
+import { answer, DAY, drawing, HOUR, Locks, never, SECOND, World, withGlobal } from "../testing/world.js";
 
 const DUE = 90 * SECOND;
 const SETTLED = 120 * SECOND; // from then on a page load sends: a minute after the window
@@ -123,7 +113,10 @@ test("a value that is not known is the default, with a warning", async (t) => {
 });
 
 test("a program whose reports have been due for a day is told once that they wait", async (t) => {
-  for (const [sending, warnings] of [["next-visit", 1], ["when-due", 0]]) {
+  for (const [sending, warnings] of [
+    ["next-visit", 1],
+    ["when-due", 0],
+  ]) {
     const { world, client } = await decided(t, { sending, cap: { epsilon: 100 } });
     for (let day = 0; day < 4; day += 1) {
       await world.pass(12 * HOUR);
@@ -146,8 +139,14 @@ test("a report leaves by the rule that it was made under, whoever else is on the
     await world.pass(HOUR);
     await shop.flush();
     await widget.flush();
-    assert.deepEqual(world.reports.map(({ url }) => new URL(url).host), ["widget.example"]);
-    assert.deepEqual(world.store.reports.map(({ sending }) => sending), ["next-visit"]);
+    assert.deepEqual(
+      world.reports.map(({ url }) => new URL(url).host),
+      ["widget.example"],
+    );
+    assert.deepEqual(
+      world.store.reports.map(({ sending }) => sending),
+      ["next-visit"],
+    );
     await world.client();
     assert.equal(world.reports.length, 2);
   }
@@ -210,7 +209,10 @@ test("a service that does not answer delays no report, its own neither, and is n
   const start = world.time;
   await world.pass(HOUR);
   await visit.flush();
-  assert.deepEqual(world.reports.map(({ at }) => at), [start, start, start]);
+  assert.deepEqual(
+    world.reports.map(({ at }) => at),
+    [start, start, start],
+  );
   assert.deepEqual(world.store.reports.map(({ server }) => server).sort(), ["https://a.example", "https://c.example"]);
 });
 

@@ -2,9 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-
-import { Whitelie, epsilon, thresholds } from "../whitelie.js";
 import { MemoryStore } from "../testing/world.js";
+import { epsilon, thresholds, Whitelie } from "../whitelie.js";
 
 const { WHITELIE_TEST_SERVER: server, WHITELIE_TEST_KEY: key } = process.env;
 const options = { skip: server && key ? false : "WHITELIE_TEST_SERVER and WHITELIE_TEST_KEY are not set" };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { World, MemoryStore, SECOND, HOUR, DAY, answer, drawing, withGlobal } from "../testing/world.js";
+import { answer, DAY, drawing, HOUR, MemoryStore, SECOND, World, withGlobal } from "../testing/world.js";
 
 const ENDS = "whitelie: reports end with the page: unblock storage, or give a store";
 const FAILS = "whitelie: storage fails: free or unblock it, or give a store";
@@ -29,7 +29,10 @@ async function reportsFromMemory(world, client) {
   choice.reward(1);
   assert.deepEqual(world.warnings, [ENDS]);
   await world.pass(200 * SECOND);
-  assert.deepEqual(world.reports.map(({ body }) => body.bit), [1, 0]);
+  assert.deepEqual(
+    world.reports.map(({ body }) => body.bit),
+    [1, 0],
+  );
   await world.pass(DAY);
   assert.equal(world.reports.length, 2);
 }
@@ -132,7 +135,13 @@ test("storage that gets full mid-way: what is stored is reported, and no reward 
   discarded.reward(1);
   world.store.full = false;
   await world.pass(200 * SECOND);
-  assert.deepEqual(world.reports.map(({ body }) => [body.token, body.bit]), [["token 1", 1], ["token 2", 0]]);
+  assert.deepEqual(
+    world.reports.map(({ body }) => [body.token, body.bit]),
+    [
+      ["token 1", 1],
+      ["token 2", 0],
+    ],
+  );
   assert.equal(world.store.reports.length, 0);
   assert.deepEqual(world.warnings, [FAILS]);
 });
@@ -153,19 +162,27 @@ test("an item that cannot be removed may be sent again, ever more rarely, with t
 test("reports that are not understood are removed, and nothing is sent for them", async (t) => {
   const world = new World(t);
   const spoilt = ["", "{", "7", "null", '"x"', "[]", "{}", '{"token": "t"}', '{"token": "t", "due": "soon"}'];
-  spoilt.forEach((text, i) => world.store.setItem(`whitelie.report.${i}`, text));
+  for (const [i, text] of spoilt.entries()) world.store.setItem(`whitelie.report.${i}`, text);
   world.store.setItem("whitelie.sticky.headline", "{");
   const client = await world.client(WORKING);
   assert.equal((await client.decide("headline", { sticky: true })).arm, "kind");
   client.reward("headline");
   assert.equal(world.store.reports.length, 1);
   await world.pass(DAY);
-  assert.deepEqual(world.reports.map(({ body }) => body), [{ token: "token 1", bit: 1 }]);
+  assert.deepEqual(
+    world.reports.map(({ body }) => body),
+    [{ token: "token 1", bit: 1 }],
+  );
 });
 
 test("a report is understood by its known fields; others are ignored", async (t) => {
   const wrong = { server: 7, experiment: null, arm: {}, token: undefined, bits: [0, 2], bit: 2, due: "1", until: null };
-  for (const [field, value] of [["note", "x"], ["bits", [0, 1, 1]], ["bits", { length: 2 }], ...Object.entries(wrong)]) {
+  for (const [field, value] of [
+    ["note", "x"],
+    ["bits", [0, 1, 1]],
+    ["bits", { length: 2 }],
+    ...Object.entries(wrong),
+  ]) {
     const world = new World(t);
     const client = await world.client({ words: drawing(0, 1) });
     await client.decide("headline");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { World, Locks, SECOND, DAY, answer, drawing, withGlobal } from "../testing/world.js";
+import { answer, DAY, drawing, Locks, SECOND, World, withGlobal } from "../testing/world.js";
 
 const slowly = async () => {
   await new Promise((done) => setImmediate(done));

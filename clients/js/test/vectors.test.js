@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { World, MemoryStore, answer } from "../testing/world.js";
+import { answer, MemoryStore, World } from "../testing/world.js";
 import { charge, delay, epsilon, flip, overCap, thresholds } from "../whitelie.js";
 
 const vectors = JSON.parse(readFileSync(new URL("../../conformance.json", import.meta.url), "utf8"));
 
 test("there are vectors of every kind", () => {
-  for (const kind of ["channels", "bits", "times", "ledgers", "sendings", "answers"]) assert.ok(vectors[kind].length > 5, kind);
+  for (const kind of ["channels", "bits", "times", "ledgers", "sendings", "answers"])
+    assert.ok(vectors[kind].length > 5, kind);
 });
 
 test("channels", () => {

@@ -132,7 +132,11 @@ class Visitor {
     const willClick = Math.random() < 0.5;
     const clickAt = between(0, window);
     if (willClick) {
-      plan.push([clickAt, () => choice.reward((this.clicked = 1))]);
+      const click = () => {
+        this.clicked = 1;
+        choice.reward(1);
+      };
+      plan.push([clickAt, click]);
       if (Math.random() < 0.2) plan.push([clickAt, () => client.reward(experiment)]);
     } else if (Math.random() < 0.2) {
       plan.push([between(window, window + spread) + 1, () => choice.reward(1)]);

@@ -45,9 +45,11 @@ export class Locks {
     const before = this.tails.get(name);
     if (ifAvailable && before) return Promise.resolve(job(null));
     const turn = Promise.resolve(before).then(() => job({ name }));
-    const tail = turn.catch(() => {}).then(() => {
-      if (this.tails.get(name) === tail) this.tails.delete(name);
-    });
+    const tail = turn
+      .catch(() => {})
+      .then(() => {
+        if (this.tails.get(name) === tail) this.tails.delete(name);
+      });
     this.tails.set(name, tail);
     return turn;
   }
@@ -62,7 +64,10 @@ export const drawing = (bit0, bit1, part = 0) => {
   let draws = 0n;
   const upper = BigInt(Math.floor(part * 2 ** 32)) << 32n;
   const word = (bit) => (bit ? 0n : LARGEST);
-  return () => [word(bit0), word(bit1), upper, (draws += 1n)];
+  return () => {
+    draws += 1n;
+    return [word(bit0), word(bit1), upper, draws];
+  };
 };
 
 export class World {
@@ -78,13 +83,16 @@ export class World {
     t.mock.method(console, "warn", (text) => this.warnings.push(text));
   }
 
-  decision = () => ({
-    arm: "kind",
-    payload: { text: "Have a look" },
-    token: `token ${(this.decisions += 1)}`,
-    mechanism: this.coin,
-    expires_in: 7 * 86_400,
-  });
+  decision = () => {
+    this.decisions += 1;
+    return {
+      arm: "kind",
+      payload: { text: "Have a look" },
+      token: `token ${this.decisions}`,
+      mechanism: this.coin,
+      expires_in: 7 * 86_400,
+    };
+  };
   onDecide = () => answer({ decisions: [this.decision()] });
   onReport = () => answer({ items: [{ status: "accepted" }] });
 
@@ -115,7 +123,8 @@ export class World {
 
   /** A new copy of the module: a page load, in a tab that has not warned yet. */
   async tab() {
-    return import(`../whitelie.js?copy=${(copies += 1)}`);
+    copies += 1;
+    return import(`../whitelie.js?copy=${copies}`);
   }
 
   async client({ tab, words, testing, ...options } = {}) {
@@ -178,4 +187,3 @@ export function withGlobal(t, name, value) {
     else delete globalThis[name];
   });
 }
-

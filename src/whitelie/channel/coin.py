@@ -35,7 +35,7 @@ def threshold(probability: float) -> int:
 
 @lru_cache(1024)
 def exact_epsilons(zero: int, one: int) -> tuple[float, float]:
-    """Return (ε₀, ε₁): how far one report can speak for reward 0 and for reward 1.
+    """Return (ε₀, ε₁): how much one report can reveal of a reward of 0, and of a reward of 1.
 
     A report y multiplies anyone's odds of reward 1 against 0 by P(y|1)/P(y|0). ε₁ is the largest ln
     of that factor over both reports, ε₀ the largest ln of its inverse; neither is rounded down.
@@ -64,7 +64,7 @@ def exact_epsilon(zero: int, one: int) -> float:
 
 
 def _log_ratio(numerator: int, denominator: int) -> float:
-    """Return ln(numerator/denominator), at least 0, rounded up; 0/0 never happens and counts 0."""
+    """Return ln(numerator/denominator), at least 0, rounded up; it is 0 where both are equal."""
     if numerator == denominator:
         return 0.0
     if denominator == 0:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from whitelie.errors import InvalidInput, real_number
 
-GRID = 2**16
+GRID_INTERVALS = 2**16
 
 
 class Monotone:
@@ -15,7 +15,7 @@ class Monotone:
 
     From construction on the table *is* the channel: it is compared, stored and compiled. Where g
     is steeper than the grid resolves, give your own points with `from_points`.
-    A general g speaks of means only, so there is no slope, no epsilon and no coin.
+    A general g maps means only, so it has no slope, no epsilon and no coin.
 
     >>> quadratic = Monotone(lambda mu: 0.1 + 0.8 * mu**2)
     >>> round(quadratic.mean_feedback(0.5), 6), round(quadratic.mean_reward(0.3), 6)
@@ -35,7 +35,7 @@ class Monotone:
     def __init__(self, g: Callable[[float], float]) -> None:
         if not callable(g):
             raise InvalidInput("g", g, "give a function, or use Monotone.from_points")
-        grid = [i / GRID for i in range(GRID + 1)]
+        grid = [i / GRID_INTERVALS for i in range(GRID_INTERVALS + 1)]
         self._fill([(x, g(x)) for x in grid])
 
     @classmethod
@@ -64,7 +64,7 @@ class Monotone:
             reason = "the mean rewards must reach from exactly 0 to exactly 1"
             raise InvalidInput("points", xs, reason)
         if ys[0] == ys[-1]:
-            raise InvalidInput("g", ys[0], "g must be strictly monotone, and g(0) is g(1)")
+            raise InvalidInput("g", ys[0], "g must be strictly monotone, but g(0) equals g(1)")
         increasing = ys[0] < ys[-1]
         for (x0, x1), (y0, y1) in zip(pairwise(xs), pairwise(ys), strict=True):
             if x0 == x1:

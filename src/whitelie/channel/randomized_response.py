@@ -1,4 +1,4 @@
-"""Randomised response: the device keeps or turns its bit with known probabilities."""
+"""Randomised response: the device keeps its bit or turns it, with known probabilities."""
 
 import math
 import secrets
@@ -108,7 +108,7 @@ class RandomizedResponse:
         truth, yes = probability("truth", truth), probability("yes", yes)
         if truth + yes > 1:
             raise InvalidInput(
-                "truth + yes", truth + yes, "the two probabilities exceed 1 together"
+                "truth + yes", truth + yes, "the two probabilities must not exceed 1 together"
             )
         return cls(p00=1 - yes, p11=truth + yes)
 
@@ -177,7 +177,7 @@ class RandomizedResponse:
 
         A reward strictly between 0 and 1 is rounded at random and randomised in one draw.
         `randbits(n)` must return n secret uniform bits; replace it in tests only. The bits are
-        drawn before the reward is looked at, and a refused reward is not repeated in the error.
+        drawn before the reward is read, and an error does not repeat the reward that it refuses.
         """
         word = randbits(128)
         try:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from whitelie.cli import experiment, key, store
+from whitelie.cli.command import command
 from whitelie.cli.demo import demo
 from whitelie.cli.plan import plan
 from whitelie.cli.reproduce import reproduce
@@ -22,8 +23,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (reproduce, simulate, plan, serve, demo):
-    app.command()(command)
+for each in (reproduce, simulate, plan, serve, demo):
+    command(app)(each)
 app.add_typer(experiment.app, name="experiment")
 app.add_typer(key.app, name="key")
 app.add_typer(store.app, name="store")
@@ -31,7 +32,7 @@ app.add_typer(store.app, name="store")
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version  # noqa: PLC0415
+        from importlib.metadata import version
 
         typer.echo(f"whitelie {version('whitelie')}")
         raise typer.Exit

@@ -1,4 +1,8 @@
-"""What all commands share: how they refuse, stop, print, and find their workers."""
+"""What every command is built from: registration, common options, errors in one line, output.
+
+An option is given once, unless it says that it may be repeated: of two values the shell's user
+would see only one used.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,15 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
 
 import typer
+from typer.core import TyperCommand
 
 from whitelie.errors import WhitelieError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from whitelie.service.store import Store
+    from whitelie.service.store.contract import Store
 
-SECONDS_TO_CONNECT = 5
+CONNECT_TIMEOUT_SECONDS = 5
 
 Parameters = ParamSpec("Parameters")
 
@@ -31,15 +36,41 @@ ADDRESSES = "sqlite:///FILE, or postgresql://USER@HOST/DATABASE."
 Address = Annotated[str, typer.Option("--store", metavar="ADDRESS", help=ADDRESSES)]
 
 
-def refusing(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Make refusals of the command one line, without a traceback."""
+def command(
+    group: typer.Typer, name: str | None = None
+) -> Callable[[Callable[Parameters, None]], Callable[Parameters, None]]:
+    """Register a function as a command of the group, under its own name unless one is given."""
+
+    def register(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
+        return group.command(name, cls=_OptionsOnce)(_one_line_errors(function))
+
+    return register
+
+
+class _OptionsOnce(TyperCommand):
+    """Refuses an option that is given twice and takes one value only."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse repeated options, then parse as usual."""
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        once = [each for each in given if each.param_type_name == "option" and not each.is_eager]
+        for option in dict.fromkeys(once):
+            if once.count(option) > 1 and not getattr(option, "multiple", False):
+                several = ",…" in (option.metavar or "")
+                advice = f"all values at once, as {option.metavar}" if several else "it once"
+                ctx.fail(f"{option.opts[0]} is given {once.count(option)} times; give {advice}")
+        return super().parse_args(ctx, args)
+
+
+def _one_line_errors(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Print an error that the user can mend as one line, without a traceback."""
 
     @wraps(function)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         try:
             function(*args, **kwargs)
         except (WhitelieError, OSError) as error:
-            stop(str(error), 2 if isinstance(error, ValueError) else 1)
+            exit_with(str(error), 2 if isinstance(error, ValueError) else 1)
 
     return run
 
@@ -53,11 +84,11 @@ def cluster(address: str | None) -> Iterator[tuple["Executor | None", int | None
     try:
         distributed = import_module("distributed")
     except ImportError:
-        stop('--scheduler needs Dask: pip install "whitelie[dask]"', 1)
+        exit_with('--scheduler needs Dask: pip install "whitelie[dask]"', 1)
     try:
-        client = distributed.Client(address, timeout=SECONDS_TO_CONNECT)
+        client = distributed.Client(address, timeout=CONNECT_TIMEOUT_SECONDS)
     except Exception as error:  # whatever listens there may answer anything
-        stop(f"no Dask scheduler answers at {address!r}: {error}", 1)
+        exit_with(f"no Dask scheduler answers at {address!r}: {error}", 1)
     with client:
         threads = sum(client.nthreads().values())
         if not threads:
@@ -67,45 +98,47 @@ def cluster(address: str | None) -> Iterator[tuple["Executor | None", int | None
 
 @contextmanager
 def service_extra() -> Iterator[None]:
-    """Say how to get what the service needs, if it is not installed."""
+    """Say how to install the service's dependencies, if one cannot be imported."""
     try:
         yield
     except ImportError as error:
-        stop(f'the service needs {error.name}: pip install "whitelie[service]"', 1)
+        exit_with(f'the service needs {error.name}: pip install "whitelie[service]"', 1)
 
 
 def open_store(address: str) -> "Store":
     """Return the store that a command works on."""
     with service_extra():
-        from whitelie.service.store import address as stores  # noqa: PLC0415
+        from whitelie.service.store import address as stores
     return stores.open_store(address, must_exist=True)
 
 
 @contextmanager
-def interruptible(said: str) -> Iterator[None]:
+def interruptible(what_remains: str) -> Iterator[None]:
     """Say on an interrupt what became of the work."""
     try:
         yield
     except KeyboardInterrupt:
-        stop(f"interrupted; {said}", 130)
+        exit_with(f"interrupted; {what_remains}", 130)
 
 
-def goes_on(folder: Path) -> str:
-    """Say that a second run goes on."""
-    return f"run the same command again to go on from {folder}"
+def how_to_resume(folder: Path) -> str:
+    """Return how an interrupted command is resumed."""
+    return f"run the same command again to resume from {folder}"
 
 
-def stop(message: str, code: int) -> NoReturn:
-    """Print one red line to stderr and leave."""
-    from rich.console import Console  # noqa: PLC0415
+def exit_with(message: str, code: int) -> NoReturn:
+    """Print one red line to stderr and exit."""
+    from rich.console import Console
 
     line = " ".join(message.split())
     Console(stderr=True).print(line, style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(code)
 
 
-def show(shown: Any) -> None:
+def show(text_or_table: Any) -> None:
     """Print a text as it is, or a table."""
-    from rich.console import Console  # noqa: PLC0415
+    from rich.console import Console
 
-    Console(highlight=False, markup=False).print(shown, soft_wrap=isinstance(shown, str))
+    Console(highlight=False, markup=False).print(
+        text_or_table, soft_wrap=isinstance(text_or_table, str)
+    )

@@ -1,29 +1,27 @@
-"""`whitelie experiment`: experiments of a store, from the shell; a running server notices."""
+"""`whitelie experiment`: the experiments of a store; a running server notices every change."""
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from whitelie.cli.frame import DEFAULT_STORE, Address, open_store, refusing, service_extra, show
+from whitelie.cli.command import DEFAULT_STORE, Address, command, open_store, service_extra, show
 from whitelie.service import MOST_EPSILON
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from whitelie.service import wire
-    from whitelie.service.results import Results
-    from whitelie.service.store import Saved, Store
+    from whitelie.service.experiment.results import Results
+    from whitelie.service.store.contract import Store, StoredExperiment
 
 app = typer.Typer(
-    help="Create, watch, pause and stop experiments of a store.", no_args_is_help=True
+    help="Create, show, pause and stop the experiments of a store.", no_args_is_help=True
 )
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The experiment.")]
 
 
-@app.command()
-@refusing
+@command(app)
 def create(
     description: Annotated[
         typer.FileBinaryRead,
@@ -35,47 +33,48 @@ def create(
     ],
     store: Address = DEFAULT_STORE,
     max_epsilon: Annotated[
-        float, typer.Option(min=0, metavar="EPSILON", help="Refuse to reveal more.")
+        float,
+        typer.Option(min=0, metavar="EPSILON", help="Refuse what reveals more."),
     ] = MOST_EPSILON,
 ) -> None:
     """Create an experiment and print its id."""
     with service_extra():
-        import msgspec  # noqa: PLC0415
+        import msgspec
 
-        from whitelie.service import http, registry, wire  # noqa: PLC0415
-        from whitelie.service.experiment import Rules  # noqa: PLC0415
-        from whitelie.service.moment import this_minute  # noqa: PLC0415
+        from whitelie.service import wire
+        from whitelie.service.api import http
+        from whitelie.service.experiment import changes
+        from whitelie.service.experiment.definition import ExperimentValidator
+        from whitelie.service.minutes import this_minute
     asked = http.decode(description.read(), msgspec.json.Decoder(wire.NewExperiment))
-    experiment = Rules(max_epsilon).create(asked, this_minute(), None)
+    experiment = ExperimentValidator(max_epsilon).create(asked, this_minute(), None)
     with closing(open_store(store)) as opened:
-        saved, _ = registry.create(opened, experiment)
+        saved, _ = changes.create(opened, experiment)
     typer.echo(saved.slug)
 
 
-@app.command("list")
-@refusing
+@command(app, "list")
 def list_all(store: Address = DEFAULT_STORE) -> None:
     """List all experiments."""
     with service_extra():
-        from rich.table import Table  # noqa: PLC0415
+        from rich.table import Table
 
-        from whitelie.service.registry import definition_of  # noqa: PLC0415
+        from whitelie.service.experiment.changes import definition_of
     table = Table("id", "name", "status", "policy", "ε", box=None, header_style="bold")
     with closing(open_store(store)) as opened:
         for saved in opened.experiments():
             each = definition_of(saved)
             epsilon = f"{each.epsilon:.3g}"
-            table.add_row(saved.slug, each.name, each.status, each.rule.label, epsilon)
+            table.add_row(saved.slug, each.name, each.status, each.policy.label, epsilon)
     show(table if table.row_count else "no experiments yet: whitelie experiment create FILE.json")
 
 
-@app.command("show")
-@refusing
+@command(app, "show")
 def show_one(id: Id, store: Address = DEFAULT_STORE) -> None:
-    """Show what the reports of an experiment say."""
+    """Show the results of an experiment."""
     with service_extra():
-        from whitelie.service.moment import this_minute  # noqa: PLC0415
-        from whitelie.service.standing import stored_results  # noqa: PLC0415
+        from whitelie.service.engine.stored_results import stored_results
+        from whitelie.service.minutes import this_minute
     with closing(open_store(store)) as opened:
         results = stored_results(opened, _find(opened, id), this_minute())
     show(results.sentence)
@@ -85,7 +84,7 @@ def show_one(id: Id, store: Address = DEFAULT_STORE) -> None:
 
 
 def _table(results: "Results") -> "Table":
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table
 
     table = Table(box=None, header_style="bold")
     table.add_column("arm")
@@ -109,41 +108,73 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-@app.command()
-@refusing
+@command(app)
 def pause(id: Id, store: Address = DEFAULT_STORE) -> None:
     """Answer no more decisions until `resume`; reports still count."""
     _set_status(store, id, "paused")
 
 
-@app.command()
-@refusing
+@command(app)
 def resume(id: Id, store: Address = DEFAULT_STORE) -> None:
-    """Go on after `pause`."""
+    """Resume an experiment after `pause`."""
     _set_status(store, id, "running")
 
 
-@app.command()
-@refusing
+@command(app)
 def stop(id: Id, store: Address = DEFAULT_STORE) -> None:
     """Answer no more decisions, ever; reports still count."""
     _set_status(store, id, "stopped")
 
 
-def _set_status(store: str, id: str, status: "wire.Status") -> None:
+@command(app)
+def ship(
+    id: Id,
+    arm: Annotated[str, typer.Argument(metavar="ARM", help="The arm that everybody is to see.")],
+    store: Address = DEFAULT_STORE,
+) -> None:
+    """Let everybody see one arm; nobody reports any more. `unship` undoes it within a day."""
     with service_extra():
-        from whitelie.service import registry, wire  # noqa: PLC0415
-        from whitelie.service.experiment import Rules  # noqa: PLC0415
+        from whitelie.service.experiment import changes
+        from whitelie.service.experiment.definition import ExperimentValidator
+        from whitelie.service.minutes import this_minute
     with closing(open_store(store)) as opened:
         saved = _find(opened, id)
-        experiment = registry.definition_of(saved)
-        changed = Rules().change(experiment, wire.Change(status=status))
-        registry.change(opened, saved, changed)
+        experiment = changes.definition_of(saved)
+        shipped = ExperimentValidator().ship(experiment, arm, this_minute())
+        if shipped != experiment:
+            changes.change(opened, saved, shipped)
+    typer.echo(f"{id} is shipped: everybody sees {arm}")
+
+
+@command(app)
+def unship(id: Id, store: Address = DEFAULT_STORE) -> None:
+    """Let an experiment go on as before `ship`, within a day."""
+    with service_extra():
+        from whitelie.service.experiment import changes
+        from whitelie.service.experiment.definition import ExperimentValidator
+        from whitelie.service.minutes import this_minute
+    with closing(open_store(store)) as opened:
+        saved = _find(opened, id)
+        changed = ExperimentValidator().unship(changes.definition_of(saved), this_minute())
+        changes.change(opened, saved, changed)
+    typer.echo(f"{id} is {changed.status}")
+
+
+def _set_status(store: str, id: str, status: Literal["running", "paused", "stopped"]) -> None:
+    with service_extra():
+        from whitelie.service import wire
+        from whitelie.service.experiment import changes
+        from whitelie.service.experiment.definition import ExperimentValidator
+    with closing(open_store(store)) as opened:
+        saved = _find(opened, id)
+        experiment = changes.definition_of(saved)
+        changed = ExperimentValidator().change(experiment, wire.Change(status=status))
+        changes.change(opened, saved, changed)
     typer.echo(f"{id} is {status}")
 
 
-def _find(store: "Store", id: str) -> "Saved":
-    from whitelie.errors import InvalidInput  # noqa: PLC0415
+def _find(store: "Store", id: str) -> "StoredExperiment":
+    from whitelie.errors import InvalidInput
 
     experiments = {saved.slug: saved for saved in store.experiments()}
     if id not in experiments:

@@ -1,11 +1,11 @@
-"""`whitelie key`: who may ask the service, from the shell; a running server notices."""
+"""`whitelie key`: the keys of a store; a running server notices every change."""
 
 from contextlib import closing
 from typing import Annotated
 
 import typer
 
-from whitelie.cli.frame import DEFAULT_STORE, Address, open_store, refusing, service_extra, show
+from whitelie.cli.command import DEFAULT_STORE, Address, command, open_store, service_extra, show
 from whitelie.errors import InvalidInput
 from whitelie.service import PER_KEY
 
@@ -15,8 +15,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="What the key is calle
 PUBLISHABLE = "publishable"
 
 
-@app.command()
-@refusing
+@command(app)
 def create(
     name: Name,
     role: Annotated[
@@ -28,17 +27,17 @@ def create(
     ] = PUBLISHABLE,
     origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Pages of this origin may use it; may be repeated."),
+        typer.Option(metavar="URL", help="Pages of this origin may use the key; may be repeated."),
     ] = None,
     per_minute: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Decisions per minute, of all who use it.")
+        int, typer.Option(min=1, metavar="N", help="Decisions per minute, of all who use the key.")
     ] = PER_KEY,
     store: Address = DEFAULT_STORE,
 ) -> None:
-    """Create a key and print it, this once."""
+    """Create a key and print it; it is not shown again."""
     with service_extra():
-        from whitelie.service import keys  # noqa: PLC0415
-        from whitelie.service.store import Key  # noqa: PLC0415
+        from whitelie.service.engine import keys
+        from whitelie.service.store.contract import Key
     asked = Key(name, role, b"", tuple(origin or ()), per_minute)
     with closing(open_store(store)) as opened:
         typer.echo(keys.create(opened, asked))
@@ -46,26 +45,24 @@ def create(
         typer.echo("without --origin no page can use it, only apps that are not pages", err=True)
 
 
-@app.command("list")
-@refusing
+@command(app, "list")
 def list_all(store: Address = DEFAULT_STORE) -> None:
-    """List all keys; their texts are not known."""
+    """List all keys, without their texts, which are not stored."""
     with service_extra():
-        from rich.table import Table  # noqa: PLC0415
+        from rich.table import Table
 
-        from whitelie.service.moment import time_of  # noqa: PLC0415
+        from whitelie.service.minutes import time_of
     table = Table("name", "role", "origins", "per minute", "until", box=None, header_style="bold")
     with closing(open_store(store)) as opened:
-        kept = opened.keys()
-        for key in sorted(kept):
+        keys = opened.keys()
+        for key in sorted(keys):
             limit = f"{key.decisions_per_minute:,}" if key.role == PUBLISHABLE else "–"
             until = "–" if key.expiry is None else f"{time_of(key.expiry):%Y-%m-%d %H:%M} UTC"
             table.add_row(key.name, key.role, " ".join(key.origins) or "–", limit, until)
     show(table)
 
 
-@app.command()
-@refusing
+@command(app)
 def rotate(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The key; not with --tokens.")
@@ -74,37 +71,36 @@ def rotate(
         bool, typer.Option("--tokens", help="Rotate the secret that seals tokens instead.")
     ] = False,
     grace: Annotated[
-        int, typer.Option(min=0, metavar="MINUTES", help="The old key is good for so long.")
+        int, typer.Option(min=0, metavar="MINUTES", help="The old key stays valid for so long.")
     ] = 60,
     store: Address = DEFAULT_STORE,
 ) -> None:
     """Replace a key and print the new one; or replace the secret that seals tokens."""
     with service_extra():
-        from whitelie.service import keys, secret  # noqa: PLC0415
-        from whitelie.service.moment import this_minute  # noqa: PLC0415
-        from whitelie.service.store.address import is_postgresql, sqlite_path  # noqa: PLC0415
+        from whitelie.service.engine import keys, secrets
+        from whitelie.service.minutes import this_minute
+        from whitelie.service.store.address import is_postgresql, sqlite_path
     if tokens and is_postgresql(store):
         reason = "give all servers OLD,NEW first, and when they have it NEW,OLD (docs/scaling.md)"
-        raise InvalidInput(secret.VARIABLE, "(not shown)", reason)
-    if tokens and secret.is_given():
-        reason = "the environment gives the secrets: put a new one before it, and a comma between"
-        raise InvalidInput(secret.VARIABLE, "(not shown)", reason)
+        raise InvalidInput(secrets.VARIABLE, "(not shown)", reason)
+    if tokens and secrets.is_given():
+        reason = "the environment gives the secrets: put a new one in front, and a comma between"
+        raise InvalidInput(secrets.VARIABLE, "(not shown)", reason)
     if (name is None) != tokens:
         raise InvalidInput("name", name, "give the name of a key, or --tokens")
     with closing(open_store(store)) as opened:
         if name is not None:
             typer.echo(keys.rotate(opened, name, this_minute() + grace))
             return
-    secret.rotate(secret.file_beside(sqlite_path(store)))
-    typer.echo("new tokens have a new secret; old ones are good until they expire")
+    secrets.rotate(secrets.file_beside(sqlite_path(store)))
+    typer.echo("new tokens are sealed with a new secret; old ones stay valid until they expire")
 
 
-@app.command()
-@refusing
+@command(app)
 def revoke(name: Name, store: Address = DEFAULT_STORE) -> None:
     """Remove a key at once."""
     with service_extra():
-        from whitelie.service import keys  # noqa: PLC0415
+        from whitelie.service.engine import keys
     with closing(open_store(store)) as opened:
         keys.revoke(opened, name)
     typer.echo(f"{name} is revoked")

@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whitelie.cli.frame import Jobs, Scheduler, cluster, goes_on, interruptible, refusing, show
+from whitelie.cli.command import Jobs, Scheduler, cluster, how_to_resume, interruptible, show
 
 if TYPE_CHECKING:
-    from whitelie.paper.report import Claim
+    from whitelie.paper.report.page import Claim
 
 
-@refusing
-def reproduce(  # noqa: PLR0913, PLR0917 (one parameter per option)
+def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="Run few replicates: the same report in a minute.")
     ] = False,
     only: Annotated[
         str | None,
-        typer.Option(metavar="1a,2b,…", help="Make these pictures only; see the report's names."),
+        typer.Option(metavar="1a,2b,…", help="Make only these figures of the report."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -31,27 +30,27 @@ def reproduce(  # noqa: PLR0913, PLR0917 (one parameter per option)
         int | None, typer.Option(metavar="N", help="Steps of a run; in the paper 100,000.")
     ] = None,
     replicates: Annotated[
-        int | None, typer.Option(metavar="N", help="Runs of each policy; in the paper 1,000.")
+        int | None, typer.Option(metavar="N", help="StoredRuns of each policy; in the paper 1,000.")
     ] = None,
 ) -> None:
-    """Reproduce the whole paper: every figure, its claims checked, and one report."""
-    from whitelie.paper import settings  # noqa: PLC0415
-    from whitelie.paper.reproduction import ALL, Reproduction  # noqa: PLC0415
-    from whitelie.paper.runs import Scale  # noqa: PLC0415
-    from whitelie.simulation import Workers  # noqa: PLC0415
+    """Reproduce the whole paper: draw every figure, check every claim, write one report."""
+    from whitelie.paper import experiments
+    from whitelie.paper.reproduction import Reproduction
+    from whitelie.paper.runs import Scale
+    from whitelie.simulation.work import Workers
 
-    usual = settings.QUICK_REPLICATES if quick else settings.REPLICATES
+    usual = experiments.QUICK_REPLICATES if quick else experiments.REPLICATES
     scale = Scale(
-        horizon=settings.HORIZON if horizon is None else horizon,
+        horizon=experiments.HORIZON if horizon is None else horizon,
         replicates=usual if replicates is None else replicates,
     )
     folder = out or Path("reproduction-quick" if quick else "reproduction")
-    pictures = ALL
+    figures = experiments.FIGURES
     if only is not None:
         named = [name.strip().lower() for name in only.split(",")]
-        pictures = tuple(dict.fromkeys(name for name in named if name)) or (only,)
-    asked = Reproduction(folder, scale, pictures)
-    with interruptible(goes_on(folder)), cluster(scheduler) as (executor, threads):
+        figures = tuple(dict.fromkeys(name for name in named if name)) or (only,)
+    asked = Reproduction(folder, scale, figures)
+    with interruptible(how_to_resume(folder)), cluster(scheduler) as (executor, threads):
         report = asked.run(Workers(jobs or threads, executor, progress=True))
     _print_claims(report.claims)
     show(f"\n{report.summary[0]}" if report.claims else "")
@@ -59,8 +58,8 @@ def reproduce(  # noqa: PLR0913, PLR0917 (one parameter per option)
 
 
 def _print_claims(claims: "Sequence[Claim]") -> None:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD)
     table.add_column("statement", overflow="fold")

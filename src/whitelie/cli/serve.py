@@ -4,18 +4,19 @@ from typing import Annotated
 
 import typer
 
-from whitelie.cli.frame import DEFAULT_STORE, Address, refusing, service_extra
+from whitelie.cli.command import DEFAULT_STORE, Address, service_extra
 from whitelie.service import MOST_EPSILON, PER_ADDRESS
 
 
-@refusing
-def serve(  # noqa: PLR0913, PLR0917 (one parameter per option)
+def serve(
     store: Address = DEFAULT_STORE,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen there.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Listen on this address.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port.")] = 8000,
     workers: Annotated[
         int,
-        typer.Option(min=1, max=64, metavar="N", help="Serve in N processes, from PostgreSQL."),
+        typer.Option(min=1, max=64, metavar="N", help="Serve in N processes; needs PostgreSQL."),
     ] = 1,
     max_epsilon: Annotated[
         float,
@@ -32,24 +33,32 @@ def serve(  # noqa: PLR0913, PLR0917 (one parameter per option)
     trusted_proxies: Annotated[
         str,
         typer.Option(
-            metavar="ADDRESSES", help="Believe X-Forwarded-For of these, parted by commas."
+            metavar="ADDRESSES", help="Trust X-Forwarded-For from these, separated by commas."
         ),
     ] = "127.0.0.1",
     connections: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Open at most N connections; by default as files allow."
+            min=1, metavar="N", help="Hold at most N connections; by default as open files allow."
         ),
     ] = None,
+    auto_ship: Annotated[
+        bool,
+        typer.Option(
+            "--auto-ship/--no-auto-ship",
+            envvar="WHITELIE_AUTO_SHIP",
+            help="Ship certified arms of experiments that were created so.",
+        ),
+    ] = True,
 ) -> None:
     """Serve decisions and learn from flipped bits, until interrupted.
 
-    The first start makes an admin key. Tokens are sealed with WHITELIE_SECRET, or with a secret
-    kept beside the SQLite file; WHITELIE_ADMIN_KEY sets the admin key. Operators read
-    docs/service.md, and docs/scaling.md for PostgreSQL.
+    The first start creates an admin key, or takes it from WHITELIE_ADMIN_KEY. Tokens are sealed
+    with WHITELIE_SECRET, or with a secret in a file beside the SQLite file. See docs/service.md,
+    and docs/scaling.md for PostgreSQL.
     """
     with service_extra():
-        from whitelie.service.server import Settings, run  # noqa: PLC0415
+        from whitelie.service.process.server import Settings, run
 
     settings = Settings(
         host=host,
@@ -59,5 +68,6 @@ def serve(  # noqa: PLR0913, PLR0917 (one parameter per option)
         per_address=per_address,
         trusted_proxies=trusted_proxies,
         connections=connections,
+        auto_ship=auto_ship,
     )
     run(store, settings)

@@ -1,33 +1,37 @@
 """`whitelie simulate`: what a file describes, as a table, a result and a figure."""
 
+import math
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from whitelie.cli.frame import Jobs, Scheduler, cluster, goes_on, interruptible, refusing, show
+from whitelie.cli.command import Jobs, Scheduler, cluster, how_to_resume, interruptible, show
 from whitelie.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from whitelie.result import Result
+    import pandas as pd
+
+    from whitelie.simulation.result import Result
 
 
 def _print_example(asked: bool) -> None:
     if asked:
-        from whitelie.specification import EXAMPLE  # noqa: PLC0415
+        from whitelie.simulation.specification import EXAMPLE
 
         typer.echo(EXAMPLE, nl=False)
         raise typer.Exit
 
 
-@refusing
 def simulate(
     specification: Annotated[
         Path, typer.Argument(metavar="SPEC.toml", help="What to simulate; see --example.")
     ],
     store: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep finished work here, and go on from it.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Save finished work here; resume from it."),
     ] = None,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
@@ -42,23 +46,25 @@ def simulate(
     ] = False,
 ) -> None:
     """Simulate what a file describes; print a table, write the result and a figure."""
-    from whitelie.specification import load_specification  # noqa: PLC0415
+    from whitelie.simulation.specification import load_specification
 
     asked = load_specification(specification)
     files = _Files(out or specification.with_suffix(".nc"))
-    lost = "nothing was kept: with --store DIR a second run goes on"
+    lost = "nothing was saved: with --store DIR a second run resumes"
     with (
-        interruptible(goes_on(store) if store else lost),
+        interruptible(how_to_resume(store) if store else lost),
         cluster(scheduler) as (executor, threads),
     ):
-        found = asked.run(jobs=jobs or threads, executor=executor, store=store, progress=True)
-        written = files.write(found)
-    _print_summary(found)
+        result = asked.run(jobs=jobs or threads, executor=executor, store=store, progress=True)
+        written = files.write(result)
+    _print_summary(result)
+    if result.stop is not None:
+        _print_stops(result)
     show(written)
 
 
 class _Files:
-    """A result and its figure beside it, checked before any work: nothing else is replaced."""
+    """The files of a result and its figure, checked before any work: no other is replaced."""
 
     def __init__(self, path: Path) -> None:
         self._result, self._figure = path, path.with_suffix(".svg")
@@ -73,19 +79,19 @@ class _Files:
             raise InvalidInput("out", str(path), reason) from error
         for file, ours in ((self._result, _is_result), (self._figure, _is_figure)):
             if file.exists() and not ours(file):
-                reason = "this is not from whitelie simulate; move it away, or choose another --out"
+                reason = "whitelie simulate did not write it; move it away, or choose another --out"
                 raise InvalidInput("out", str(file), reason)
 
-    def write(self, found: "Result") -> str:
+    def write(self, result: "Result") -> str:
         """Write both, and say what was written and what was replaced."""
         verbs = ["replaced" if file.exists() else "wrote" for file in (self._result, self._figure)]
-        found.save(self._result)
-        _save_figure(found, self._figure)
+        result.save(self._result)
+        _save_figure(result, self._figure)
         return f"{verbs[0]} {self._result}\n{verbs[1]} {self._figure}"
 
 
 def _is_result(path: Path) -> bool:
-    from whitelie.result import Result  # noqa: PLC0415
+    from whitelie.simulation.result import Result
 
     try:
         Result.load(path)
@@ -101,36 +107,68 @@ def _is_figure(path: Path) -> bool:
     return path.is_file() and FIGURE_CREATOR.encode() in path.read_bytes()
 
 
-def _save_figure(found: "Result", path: Path) -> None:
-    from matplotlib.figure import Figure  # noqa: PLC0415
+def _save_figure(result: "Result", path: Path) -> None:
+    from matplotlib.figure import Figure
 
-    from whitelie.page import svg  # noqa: PLC0415
+    from whitelie.page import svg
 
+    bands: Literal["pointwise"] | None = "pointwise" if result.replicates > 1 else None
     figure = Figure(layout="constrained")
-    found.plot(figure.add_subplot(), bands="pointwise" if found.replicates > 1 else None)
+    if result.stop is None:
+        result.plot(figure.add_subplot(), bands=bands)
+    else:
+        figure.set_figheight(2 * figure.get_figheight())
+        regret, stops = figure.subplots(2)
+        result.plot(regret, bands=bands)
+        result.plot_stops(stops, bands=bands)
     path.write_bytes(svg(figure, FIGURE_CREATOR))
 
 
-def _print_summary(found: "Result") -> None:
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+def _print_summary(result: "Result") -> None:
+    title = f"Regret after {result.horizon:,} steps, {result.replicates:,} replicates"
+    _print_table(title, ("mean", "95 % interval", "best arm"), result.summary(), _regret_cells)
 
-    summary = found.summary()
-    labels = [str(name) for name in summary.index.names]
-    title = f"Regret after {found.horizon:,} steps, {found.replicates:,} replicates"
+
+def _regret_cells(row: dict[str, Any]) -> list[str]:
+    interval = "-"
+    if "lower" in row:  # one replicate has no interval
+        interval = f"{_short(row['lower'])} to {_short(row['upper'])}"
+    return [_short(row["mean"]), interval, f"{row['best_share']:.1%}"]
+
+
+def _print_stops(result: "Result") -> None:
+    title = f"Reports until the certificate (at most {result.horizon:,}), and rewards lost by then"
+    headings = ("mean", "95 % by", "never", "wrong", "lost")
+    _print_table(title, headings, result.stopping_summary(), _stop_cells)
+
+
+def _stop_cells(row: dict[str, Any]) -> list[str]:
+    by = "-" if math.isinf(row["q95"]) else f"{row['q95']:,.0f}"
+    never, wrong = f"{row['never']:.1%}", f"{row['wrong']:.1%}"
+    return [f"{row['mean']:,.0f}", by, never, wrong, _short(row["lost"])]
+
+
+def _print_table(
+    title: str,
+    headings: tuple[str, ...],
+    frame: "pd.DataFrame",
+    cells: Callable[[dict[str, Any]], list[str]],
+) -> None:
+    """Print a row per policy, after the value of the swept parameter if there is one."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    labels = [str(name) for name in frame.index.names]
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left")
     for label in labels:
         table.add_column(label.replace("_", " "), overflow="fold", min_width=9)
-    for heading in ("mean", "95 % interval", "best arm"):
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in summary.reset_index().to_dict("records"):
-        cells = [row[label] for label in labels]
-        names = [Text(cell if isinstance(cell, str) else f"{cell:g}") for cell in cells]
-        interval = "-"
-        if "lower" in row:  # one replicate has no interval
-            interval = f"{_short(row['lower'])} to {_short(row['upper'])}"
-        table.add_row(*names, _short(row["mean"]), interval, f"{row['best_share']:.1%}")
+    for row in frame.reset_index().to_dict("records"):
+        named = [row[label] for label in labels]
+        names = [Text(name if isinstance(name, str) else f"{name:g}") for name in named]
+        table.add_row(*names, *cells(row))
     show(table)
 
 

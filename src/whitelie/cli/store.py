@@ -1,11 +1,11 @@
-"""`whitelie store`: what the service remembers, moved as a whole."""
+"""`whitelie store`: a whole store, copied."""
 
 from contextlib import closing
 from typing import Annotated
 
 import typer
 
-from whitelie.cli.frame import ADDRESSES, open_store, refusing, service_extra
+from whitelie.cli.command import ADDRESSES, command, open_store, service_extra
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -15,19 +15,18 @@ Target = Annotated[str, typer.Argument(metavar="TARGET", help=ADDRESSES)]
 
 @app.callback()  # without it `copy` would not be a word of the command
 def store() -> None:
-    """Move a store."""
+    """Copy a store."""
 
 
-@app.command("copy")
-@refusing
+@command(app, "copy")
 def copy_all(source: Source, target: Target) -> None:
-    """Copy all that SOURCE holds into TARGET, which must be empty.
+    """Copy everything from SOURCE into TARGET, which must be empty.
 
-    Stop the servers of both first. The secret that seals tokens is in no store: carry it yourself.
+    Stop the servers of both first. The secret that seals tokens is in no store: copy it yourself.
     """
     with service_extra():
-        from whitelie.service.store import address  # noqa: PLC0415
-        from whitelie.service.store.copy import copy  # noqa: PLC0415
+        from whitelie.service.store import address
+        from whitelie.service.store.copy import copy
     with closing(open_store(source)) as full, closing(address.open_store(target)) as empty:
         copied = copy(full, empty)
     typer.echo("copied " + ", ".join(f"{rows:,} {table}" for table, rows in copied.items()))

@@ -7,7 +7,7 @@ from whitelie.client.client import Choice, Client
 from whitelie.client.ledger import Cap
 from whitelie.client.storage import Folder, Memory, Storage
 from whitelie.client.transport import HTTP, Answer, InProcess, NoAnswer, Transport
-from whitelie.client.trouble import WhitelieWarning
+from whitelie.client.warn_once import WhitelieWarning
 
 __all__ = [
     "HTTP",

@@ -1,20 +1,20 @@
-"""A thread that sends reports by itself, while the program does something else."""
+"""A background thread that sends reports while the program does something else."""
 
 import threading
 from collections.abc import Callable
 
 from whitelie.client.outbox import Outbox
-from whitelie.client.trouble import WhitelieWarning
+from whitelie.client.warn_once import WhitelieWarning
 
-LONGEST_SLEEP = 60.0
-"""Seconds after which the thread looks again: another process may have stored a report."""
+MAX_SLEEP_SECONDS = 60.0
+"""After this long the thread looks again: another process may have stored a report."""
 
-SLEEP_WHEN_HELD = 5.0
-"""Seconds between looks at what is due and may not be sent."""
+BLOCKED_SLEEP_SECONDS = 5.0
+"""How long the thread sleeps if a report is due but may not be sent, as without consent."""
 
 
 class Background:
-    """A thread that flushes an outbox whenever it may send a report."""
+    """A thread that flushes an outbox whenever a report may be sent."""
 
     def __init__(self, outbox: Outbox, now: Callable[[], int]) -> None:
         self._outbox = outbox
@@ -24,14 +24,14 @@ class Background:
         self._is_ending = False
 
     def start(self) -> None:
-        """Begin; a second start changes nothing."""
+        """Start the thread; a second start changes nothing."""
         if self._thread is None:
             self._is_ending = False
             self._thread = threading.Thread(target=self._run, daemon=True, name="whitelie-reports")
             self._thread.start()
 
     def wake(self) -> None:
-        """Look at once: something has changed."""
+        """Make the thread look at once: something has changed."""
         self._woken.set()
 
     def stop(self) -> None:
@@ -48,10 +48,10 @@ class Background:
             try:
                 self._outbox.flush()
                 due = self._outbox.next_attempt()
-            except WhitelieWarning:  # a program that makes errors of warnings keeps its reports
+            except WhitelieWarning:  # the program turns warnings into errors: keep the thread
                 due = None
-            pause = LONGEST_SLEEP if due is None else (due - self._now()) / 1000
-            if pause <= 0:  # it is due and was not sent, as without consent
-                pause = SLEEP_WHEN_HELD
+            pause = MAX_SLEEP_SECONDS if due is None else (due - self._now()) / 1000
+            if pause <= 0:
+                pause = BLOCKED_SLEEP_SECONDS
             if not self._is_ending:
-                self._woken.wait(min(pause, LONGEST_SLEEP))
+                self._woken.wait(min(pause, MAX_SLEEP_SECONDS))

@@ -13,30 +13,37 @@ from urllib.parse import quote
 
 from whitelie.channel.coin import RandomBits
 from whitelie.client.background import Background
-from whitelie.client.decision import Decision
-from whitelie.client.ledger import CHARGE, EARLIER, TOLERANCE, Cap, Ledger
-from whitelie.client.outbox import JSON, Outbox
+from whitelie.client.decision import ReceivedDecision
+from whitelie.client.ledger import CHARGE, LEGACY_LEDGER, TOLERANCE, Cap, Ledger
+from whitelie.client.outbox import JSON_HEADERS, Outbox
 from whitelie.client.parse import parse
-from whitelie.client.report import NEXT_VISIT, PREFIX, WHEN_DUE, Report, Sending, new_id
-from whitelie.client.storage import STATE, Memory, Shelf, Storage, StorageFailed
+from whitelie.client.pending_report import (
+    NEXT_VISIT,
+    REPORT,
+    WHEN_DUE,
+    PendingReport,
+    Sending,
+    new_id,
+)
+from whitelie.client.storage import STATE_LOCK, Memory, Storage, StorageAdapter, StorageFailed
 from whitelie.client.transport import HTTP, Answer, Transport
-from whitelie.client.trouble import Trouble
+from whitelie.client.warn_once import WarnOnce
 from whitelie.errors import InvalidInput, real_number
 
-OURS = "whitelie."
+OWN_PREFIX = "whitelie."
 STICKY = "whitelie.sticky."
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What to show. `reward(1)` says that the outcome was 1; without it, it is 0."""
+    """What to show. `reward(1)` says that the outcome was 1; without this call it is 0."""
 
     arm: str | None
     payload: Any = None
     _rewarded: Callable[[], None] | None = field(default=None, repr=False, compare=False)
 
     def reward(self, value: int = 1) -> None:
-        """Say the outcome. The first 1 within the window counts, all else changes nothing."""
+        """Say the outcome. The first 1 within the window counts; any other call changes nothing."""
         if _is_one(value) and self._rewarded is not None:
             self._rewarded()
 
@@ -45,20 +52,22 @@ class Choice:
 class Client:
     """Stands between a person and the service, and keeps the contract in clients/CONTRACT.md.
 
-    `max_epsilon` is the most that one report may reveal, `cap` what all together may within a
-    number of days, `min_spread` the least number of seconds over which report times are spread: a
-    decision that asks for more is shown, and not reported. `storage` keeps reports until they are
-    sent; give a `Folder`, since memory ends with the program. `timeout` is in seconds. `consent`
-    is True, or a function that returns True; without it nothing is stored or sent.
+    `max_epsilon` is the most that one report may reveal, and `cap` the most that all reports
+    together may reveal within a number of days. `min_spread` is the least number of seconds over
+    which report times are spread. A decision beyond one of these limits is shown, but not reported.
+    `storage` keeps reports until they are sent; give a `Folder`, since memory ends with the
+    program. `timeout` is in seconds. `consent` is True, or a function that returns True; without
+    consent nothing is stored or sent.
 
-    Reports leave by `flush`, or by themselves between `start` and `stop`, or in a `with` block.
-    Construct one client in each run of a program, and call one of these right after: a report
-    made under `sending="next-visit"` leaves only at such a start, the first after it is due, and
-    is tried once: how long somebody stays has no part in it. One made under `sending="when-due"`
-    leaves whenever it falls due, which is for programs that run whether anybody is there or not.
-    With `immediate` a report leaves when its outcome is known: its time then reveals the outcome.
+    `flush` sends reports; so does a background thread between `start` and `stop`, or in a `with`
+    block. Construct one client in each run of a program, and call one of these right after. A
+    report made under `sending="next-visit"` is sent only after such a start, the first one after it
+    is due, and is tried once; so its time does not depend on how long somebody stays. A report made
+    under `sending="when-due"` is sent as soon as it is due, which is for programs that run whether
+    anybody is there or not. With `immediate` a report is sent when its outcome is known, so that
+    its time reveals the outcome.
 
-    Trouble of the network, the service or the disk is a `WhitelieWarning`, never an exception.
+    Failures of the network, the service or the disk are a `WhitelieWarning`, never an exception.
     """
 
     server: str | Transport
@@ -76,8 +85,8 @@ class Client:
     random_bits_for_tests_only: RandomBits = field(default=secrets.randbits, repr=False)
 
     _transport: Transport = field(init=False, repr=False)
-    _trouble: Trouble = field(init=False, repr=False)
-    _shelf: Shelf = field(init=False, repr=False)
+    _warnings: WarnOnce = field(init=False, repr=False)
+    _storage: StorageAdapter = field(init=False, repr=False)
     _outbox: Outbox = field(init=False, repr=False)
     _latest: dict[str, str | None] = field(init=False, repr=False)
     _background: Background = field(init=False, repr=False)
@@ -87,13 +96,13 @@ class Client:
         transport = HTTP(self.server) if isinstance(self.server, str) else self.server
         if not callable(getattr(transport, "post", None)):
             raise InvalidInput("server", transport, "give an address or a Transport")
-        trouble = Trouble()
-        shelf = Shelf(Memory() if self.storage is None else self.storage)
-        outbox = Outbox(shelf, transport, trouble, self._now, self.timeout, self._has_consent)
+        warnings = WarnOnce()
+        storage = StorageAdapter(Memory() if self.storage is None else self.storage)
+        outbox = Outbox(storage, transport, warnings, self._now, self.timeout, self._has_consent)
         for name, part in {
             "_transport": transport,
-            "_trouble": trouble,
-            "_shelf": shelf,
+            "_warnings": warnings,
+            "_storage": storage,
             "_outbox": outbox,
             "_latest": {},
             "_background": Background(outbox, self._now),
@@ -101,19 +110,19 @@ class Client:
             object.__setattr__(self, name, part)
         outbox.start()
         if self._rule == NEXT_VISIT and self.storage is None:
-            trouble.warn(
+            warnings.warn(
                 "memory",
                 "reports leave at the next start, and memory ends with this client: give a "
                 'storage, or say sending="when-due" where the program runs anyway',
             )
         if self.immediate:
-            trouble.warn(
+            warnings.warn(
                 "immediate",
                 "reports leave at once, so that their time reveals the outcome; "
                 "do not use `immediate` where the outcome is to stay private",
             )
         if self.random_bits_for_tests_only is not secrets.randbits:
-            trouble.warn("randomness", "the bits are not secret: nothing is private in this test")
+            warnings.warn("randomness", "the bits are not secret: nothing is private in this test")
 
     def decide(
         self,
@@ -123,10 +132,10 @@ class Client:
         force: str | None = None,
         fallback: Choice | None = None,
     ) -> Choice:
-        """Return what to show; the fallback if the service gives no answer in time.
+        """Return what to show; the fallback if the service does not answer in time.
 
-        `sticky` returns the first choice of this device again. `force` shows an arm for a test:
-        nothing is asked or reported.
+        `sticky` returns the first choice of this device again. `force` shows an arm for a test,
+        without asking the service or reporting to it.
         """
         _check_text("experiment", experiment)
         if fallback is not None and not isinstance(fallback, Choice):
@@ -144,31 +153,34 @@ class Client:
         return self._keep(experiment, decision, sticky)
 
     def reward(self, experiment: str, value: int = 1) -> None:
-        """Say the outcome of the latest decision of an experiment, also of an earlier run."""
+        """Say the outcome of the latest decision of an experiment, even of an earlier run."""
         _check_text("experiment", experiment)
         if not _is_one(value):
             return
         if experiment in self._latest:
             key = self._latest[experiment]
         else:
-            found = [
+            candidates = [
                 (report.decided, key)
                 for key, report in self._outbox.waiting()
                 if report.experiment == experiment
             ]
-            key = max(found, default=(0, None))[1]
+            key = max(candidates, default=(0, None))[1]
         if key is not None:
             self._reward(key)
 
     def flush(self) -> int:
-        """Send the reports that may leave, each by its own rule; return how many are settled."""
+        """Send the reports that may be sent, each by its own rule; return how many are settled.
+
+        A report is settled when the service has counted it, or never will.
+        """
         return self._outbox.flush()
 
     @property
     def next_due(self) -> float | None:
-        """When the next report falls due, as the clock's seconds; None if none waits.
+        """When the next report is due, in the clock's seconds; None if there is none.
 
-        One under `sending="next-visit"` leaves when a client is constructed from then on.
+        A report under `sending="next-visit"` is sent when a client is constructed after that.
         """
         due = self._outbox.next_due()
         return None if due is None else due / 1000
@@ -176,33 +188,33 @@ class Client:
     def forget(self) -> None:
         """Erase everything that clients have stored here: reports, choices, and the ledger.
 
-        The cap then begins anew. What has left cannot be called back.
+        The cap then starts again from zero. A report that was sent cannot be recalled.
         """
         self._latest.clear()
         self._outbox.forget()
         failures = []
         try:
-            with self._shelf.lock(STATE):
-                for key in self._shelf.keys_of(OURS):
+            with self._storage.lock(STATE_LOCK):
+                for key in self._storage.keys_of(OWN_PREFIX):
                     try:
-                        self._shelf.remove(key)
+                        self._storage.remove(key)
                     except StorageFailed as failed:
                         failures.append(failed)
         except StorageFailed as failed:
             failures.append(failed)
         if failures:
-            self._trouble.warn(
+            self._warnings.warn(
                 "forget",
                 f"not everything was erased, because the storage fails ({failures[0]}): mend it "
                 "and call forget() again, or erase the storage itself",
             )
 
     def start(self) -> None:
-        """Send reports by themselves in a thread, as `flush` does."""
+        """Start a background thread that sends reports as `flush` does."""
         self._background.start()
 
     def stop(self) -> None:
-        """End the thread; what is not due yet stays in the storage."""
+        """Stop the thread; reports that are not due yet stay in the storage."""
         self._background.stop()
 
     def __enter__(self) -> Self:
@@ -236,98 +248,98 @@ class Client:
     def _now(self) -> int:
         return round(self.clock() * 1000)
 
-    def _ask(self, experiment: str) -> Decision | None:
+    def _ask(self, experiment: str) -> ReceivedDecision | None:
         path = f"/v1/experiments/{quote(experiment, safe='')}/decisions"
-        headers = JSON | {"Authorization": f"Bearer {self.key}"}
+        headers = JSON_HEADERS | {"Authorization": f"Bearer {self.key}"}
         try:
             answer = self._transport.post(path, b"{}", headers, self.timeout)
         except Exception:  # a transport of the caller's own may raise anything
-            self._trouble.warn(
+            self._warnings.warn(
                 "no answer",
                 f"no decision from {self._transport.address} within {self.timeout:g} s, "
                 "so the fallback is shown; check that the service runs and can be reached",
             )
             return None
-        decision = Decision.from_answer(answer.body) if answer.status == 200 else None
+        decision = ReceivedDecision.from_answer(answer.body) if answer.status == 200 else None
         if decision is None:
             self._warn_refused(answer)
         return decision
 
     def _warn_refused(self, answer: Answer) -> None:
-        # A status is a number: a service does not choose what a program says.
+        # Only the status is repeated: a service must not write into the program's output.
         is_status = 300 <= answer.status < 600
         said = str(answer.status) if is_status else "something that is no decision"
-        self._trouble.warn(
+        self._warnings.warn(
             f"refused {said}",
             f"{self._transport.address} answered {said}, so the fallback is shown; "
             "docs/service.md lists what answers mean",
         )
 
-    def _keep(self, experiment: str, decision: Decision, sticky: bool) -> Choice:
-        """Store the report on a decision, unless it is discarded, and return the choice."""
+    def _keep(self, experiment: str, decision: ReceivedDecision, sticky: bool) -> Choice:
+        """Store the report on a decision, unless a limit forbids it, and return the choice."""
         consent = self._has_consent()
         within = consent and self._is_within_limits(decision)
         now = self._now()
         key = None
         try:
-            with self._shelf.lock(STATE):
+            with self._storage.lock(STATE_LOCK):
                 if sticky and (first := self._sticky(experiment)) is not None:
-                    return first  # another process was quicker; this decision is never shown
+                    return first  # another process was faster; this decision is never shown
                 key = self._stored(experiment, decision, now) if within else None
                 if sticky and consent:
                     kept = {
                         "server": self._transport.address,
                         "arm": decision.arm,
                         "payload": decision.payload,
-                        "report": None if key is None else key.removeprefix(PREFIX),
+                        "report": None if key is None else key.removeprefix(REPORT),
                     }
-                    self._shelf.set(STICKY + experiment, json.dumps(kept))
+                    self._storage.set(STICKY + experiment, json.dumps(kept))
         except StorageFailed as failed:
-            self._trouble.warn_storage(failed)
+            self._warnings.warn_storage(failed)
         self._latest[experiment] = key
         self._background.wake()
         return self._choice(decision.arm, decision.payload, key)
 
-    def _stored(self, experiment: str, decision: Decision, now: int) -> str | None:
-        """Charge and store a report, in this order; return its key, or None beyond the cap."""
+    def _stored(self, experiment: str, decision: ReceivedDecision, now: int) -> str | None:
+        """Charge and store a report, in this order; return its key, or None if over the cap."""
         number = new_id(self.random_bits_for_tests_only)
         if not self._charge(CHARGE + number, decision.mechanism.epsilon, now):
             return None
         try:
-            self._shelf.set(PREFIX + number, self._report(experiment, decision, now).to_text())
+            self._storage.set(REPORT + number, self._report(experiment, decision, now).to_text())
         except StorageFailed:
-            with suppress(StorageFailed):  # the report goes first: its charge must outlive it
-                self._shelf.remove(PREFIX + number)
-                self._shelf.remove(CHARGE + number)
+            with suppress(StorageFailed):  # first the report: its charge must outlive it
+                self._storage.remove(REPORT + number)
+                self._storage.remove(CHARGE + number)
             raise
-        return PREFIX + number
+        return REPORT + number
 
-    def _report(self, experiment: str, decision: Decision, now: int) -> Report:
+    def _report(self, experiment: str, decision: ReceivedDecision, now: int) -> PendingReport:
         randbits, server = self.random_bits_for_tests_only, self._transport.address
-        report = Report.draw(server, experiment, decision, self._rule, now, randbits)
+        report = PendingReport.draw(server, experiment, decision, self._rule, now, randbits)
         return report.at_once(report.until) if self.immediate else report
 
     def _has_consent(self) -> bool:
         try:
             given = self.consent() if callable(self.consent) else self.consent
         except Exception as error:
-            self._trouble.warn(
+            self._warnings.warn(
                 "consent", f"`consent` raised {type(error).__name__}, which counts as no consent"
             )
             return False
         return given is True  # a coroutine that nobody awaited is no consent
 
-    def _is_within_limits(self, decision: Decision) -> bool:
+    def _is_within_limits(self, decision: ReceivedDecision) -> bool:
         mechanism = decision.mechanism
         if mechanism.epsilon > self.max_epsilon * TOLERANCE:
-            self._trouble.warn(
+            self._warnings.warn(
                 "epsilon",
                 f"a report would reveal epsilon = {mechanism.epsilon:.4g}, so none is sent; "
                 f"lower the experiment's epsilon or raise max_epsilon = {self.max_epsilon:g}",
             )
             return False
         if mechanism.spread < self.min_spread:
-            self._trouble.warn(
+            self._warnings.warn(
                 "spread",
                 f"report times would be spread over {mechanism.spread} s only, so none is sent; "
                 f"raise the experiment's spread or lower min_spread = {self.min_spread:g}",
@@ -336,28 +348,28 @@ class Client:
         return True
 
     def _charge(self, key: str, epsilon: float, now: int) -> bool:
-        before = self._shelf.items_of(CHARGE, EARLIER)
-        waiting = {CHARGE + name.removeprefix(PREFIX) for name in self._shelf.keys_of(PREFIX)}
+        before = self._storage.items_of(CHARGE, LEGACY_LEDGER)
+        waiting = {CHARGE + name.removeprefix(REPORT) for name in self._storage.keys_of(REPORT)}
         ledger = Ledger.pruned(before, self.cap, now, waiting)
         charged = ledger.charged(key, epsilon, self.cap, now)
         after = (charged or ledger).to_items()
         for name in after:
             if after[name] != before.get(name):
-                self._shelf.set(name, after[name])
+                self._storage.set(name, after[name])
         for name in before.keys() - after.keys():
-            self._shelf.remove(name)
+            self._storage.remove(name)
         return charged is not None
 
     def _known_choice(self, experiment: str) -> Choice | None:
-        """Return the sticky choice; one that cannot be read is looked for again under the lock."""
+        """Return the sticky choice; if it cannot be read now, it is read again under the lock."""
         try:
             return self._sticky(experiment)
         except StorageFailed as failed:
-            self._trouble.warn_storage(failed)
+            self._warnings.warn_storage(failed)
             return None
 
     def _sticky(self, experiment: str) -> Choice | None:
-        text = self._shelf.get(STICKY + experiment)
+        text = self._storage.get(STICKY + experiment)
         try:
             kept = parse(text or "null")
             arm, report = kept["arm"], kept.get("report")
@@ -366,7 +378,7 @@ class Client:
         address = self._transport.address
         if not isinstance(arm, str) or not arm or kept.get("server", address) != address:
             return None
-        key = None if report is None else f"{PREFIX}{report}"
+        key = None if report is None else f"{REPORT}{report}"
         self._latest[experiment] = key
         return self._choice(arm, kept.get("payload"), key)
 
@@ -378,23 +390,23 @@ class Client:
             return
         now = self._now()
         try:
-            with self._shelf.lock(STATE):
+            with self._storage.lock(STATE_LOCK):
                 report = self._outbox.read(key)
                 if report is None:
                     return
-                # Times stay as they are, also on a clock that was set back: they tell nothing then.
+                # The times stay as they are even if the clock was set back: so they reveal nothing.
                 rewarded = replace(report, bit=report.on_clock(now).rewarded(now).bit)
                 if self.immediate and report.sending == WHEN_DUE:
                     rewarded = rewarded.at_once(now)
-                self._shelf.set(key, rewarded.to_text())
+                self._storage.set(key, rewarded.to_text())
         except StorageFailed as failed:
-            self._trouble.warn_storage(failed)
+            self._warnings.warn_storage(failed)
         if self.immediate:  # otherwise nothing may happen because of a reward
             self._background.wake()
 
 
 def _is_one(value: int) -> bool:
-    """Return whether an outcome is 1; what is neither 0 nor 1 is refused, and not repeated."""
+    """Return whether an outcome is 1; refuse what is neither 0 nor 1, without repeating it."""
     if not isinstance(value, numbers.Integral) or value not in (0, 1):
         raise InvalidInput("reward", "(not shown)", "a reward is 0 or 1")
     return bool(value == 1)

@@ -1,4 +1,4 @@
-"""What the service answers: an arm to show, a token, and the coin that it proposes."""
+"""A decision as the client receives it: an arm to show, a token, and the proposed coin."""
 
 import json
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from typing import Any, Self
 from whitelie.channel import coin
 from whitelie.client.parse import finite, parse
 
-LONGEST = 400 * 24 * 60 * 60
-"""The longest time that is believed, in seconds."""
+MAX_DURATION_SECONDS = 400 * 24 * 60 * 60
+"""The longest duration that a client accepts from a service."""
 
-LONGEST_ARM, LONGEST_TOKEN, LONGEST_PAYLOAD = 1_000, 4_096, 65_536
-"""Characters: a device does not keep whatever a service sends."""
+MAX_ARM_CHARACTERS, MAX_TOKEN_CHARACTERS, MAX_PAYLOAD_CHARACTERS = 1_000, 4_096, 65_536
+"""A device does not store whatever a service sends."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Mechanism:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """One decision of the service."""
+class ReceivedDecision:
+    """One decision of the service, checked."""
 
     arm: str
     payload: Any
@@ -55,34 +55,34 @@ class Decision:
 
     @classmethod
     def from_answer(cls, body: bytes) -> Self | None:
-        """Return the one decision of an answer, or None if it is not understood."""
+        """Return the only decision of an answer, or None if the answer is not understood."""
         try:
-            (found,) = parse(body)["decisions"]
-            proposed = found["mechanism"]
+            (answer,) = parse(body)["decisions"]
+            proposed = answer["mechanism"]
             return cls(
-                _text(found["arm"], LONGEST_ARM),
-                _payload(found.get("payload")),
-                _text(found["token"], LONGEST_TOKEN),
+                _text(answer["arm"], MAX_ARM_CHARACTERS),
+                _payload(answer.get("payload")),
+                _text(answer["token"], MAX_TOKEN_CHARACTERS),
                 Mechanism.of(
                     _probability(proposed["p00"]),
                     _probability(proposed["p11"]),
                     _seconds(proposed["window"]),
                     _seconds(proposed["spread"]),
                 ),
-                _seconds(found["expires_in"]),
+                _seconds(answer["expires_in"]),
             )
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
 
-def _text(value: Any, longest: int) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= longest:
+def _text(value: Any, most: int) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= most:
         raise ValueError
     return value
 
 
 def _payload(value: Any) -> Any:
-    if len(json.dumps(value, ensure_ascii=False, separators=(",", ":"))) > LONGEST_PAYLOAD:
+    if len(json.dumps(value, ensure_ascii=False, separators=(",", ":"))) > MAX_PAYLOAD_CHARACTERS:
         raise ValueError
     return value
 
@@ -94,6 +94,6 @@ def _probability(value: Any) -> float:
 
 
 def _seconds(value: Any) -> int:
-    if not 0 <= finite(value) <= LONGEST or value != int(value):
+    if not 0 <= finite(value) <= MAX_DURATION_SECONDS or value != int(value):
         raise ValueError
     return int(value)

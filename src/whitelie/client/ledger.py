@@ -1,4 +1,4 @@
-"""What reports have cost, charge by charge, against the most that they may cost together."""
+"""The ledger of a device: what each report cost in epsilon, and the cap on their sum."""
 
 import json
 import math
@@ -10,29 +10,28 @@ from whitelie.client.parse import finite, parse
 from whitelie.errors import real_number
 
 CHARGE = "whitelie.charge."
-"""What the keys of charges begin with; the id of the report follows."""
+"""What the keys of stored charges begin with; the id of the report follows."""
 
-EARLIER = "whitelie.ledger"
-"""The one item of earlier versions."""
+LEGACY_LEDGER = "whitelie.ledger"
+"""The key under which earlier versions stored one sum instead of charges."""
 
-FROM_EARLIER = CHARGE + "ledger"
-DAY = 24 * 60 * 60 * 1000
-"""In milliseconds."""
+FROM_LEGACY_LEDGER = CHARGE + "ledger"
+DAY_MS = 24 * 60 * 60 * 1000
 
-KEPT_FOR = 40.0
-"""Days for which a charge is kept at least: another client may come with a longer cap.
+MIN_RETENTION_DAYS = 40.0
+"""How long a charge is stored at least, since another client may have a cap over more days.
 
-Not longer: charges say when somebody was here."""
+It is not stored longer, since charges reveal when somebody was here."""
 
 TOLERANCE = 1 + 1e-9
-"""Two devices may differ in the last digits of a logarithm and must not differ in what they do."""
+"""Two devices may differ in the last digits of a logarithm, but must decide the same."""
 
 
 @dataclass(frozen=True)
 class Cap:
     """The most epsilon that all reports of a device may cost together in the `days` before one.
 
-    It binds the client that has it, and does not stop other clients with larger caps.
+    It limits the client that has it, and no other client of the device.
     """
 
     epsilon: float = 10.0
@@ -59,17 +58,17 @@ class Charge:
 
     @classmethod
     def of(cls, epsilon: float, cap: Cap, now: float) -> Self:
-        """Return a charge of now."""
+        """Return a charge made now."""
         return cls(now, epsilon, cap.epsilon, cap.days)
 
     @classmethod
     def from_text(cls, text: str, cap: Cap, now: float) -> Self:
-        """Return the charge of a text; what is not understood is more than any cap, of now."""
+        """Parse a charge; a text that is none counts as an infinite charge made now."""
         try:
-            found = parse(text)
-            epsilon, limit = found["epsilon"], found["cap"]
+            stored = parse(text)
+            epsilon, limit = stored["epsilon"], stored["cap"]
             charge = cls(
-                _amount(found["at"]),
+                _amount(stored["at"]),
                 math.inf if epsilon is None else float(_amount(epsilon)),
                 float(_amount(limit["epsilon"])),
                 float(_amount(limit["days"])),
@@ -85,8 +84,8 @@ class Charge:
         return json.dumps({"at": self.at, "epsilon": epsilon, "cap": cap})
 
     def is_within_cap(self, others: Iterable["Charge"]) -> bool:
-        """Return whether it is within its own cap, together with others of the span it ends."""
-        start = self.at - self.days * DAY
+        """Return whether it is within its cap, with the other charges of the days before it."""
+        start = self.at - self.days * DAY_MS
         spent = sum(other.epsilon for other in others if other.at > start)
         return spent + self.epsilon <= self.most * TOLERANCE
 
@@ -112,16 +111,17 @@ class Ledger:
     def pruned(
         cls, items: Mapping[str, str], cap: Cap, now: float, waiting: Collection[str] = ()
     ) -> Self:
-        """Return what to charge on: with what an earlier version spent, without what is old.
+        """Return the charges that count: with those of earlier versions, without old ones.
 
-        The charges of reports that wait are kept however old: they may have to give way.
+        Charges of `waiting` reports are kept however old they are: the report may still turn out to
+        exceed its cap.
         """
         charges = {**cls.read(items, cap, now).charges}
-        if EARLIER in items:
-            before = charges[FROM_EARLIER].epsilon if FROM_EARLIER in charges else 0.0
-            charges[FROM_EARLIER] = Charge.of(before + _spent(items[EARLIER]), cap, now)
-        days = max(KEPT_FOR, cap.days, *(charge.days for charge in charges.values()))
-        oldest = now - days * DAY
+        if LEGACY_LEDGER in items:
+            before = charges[FROM_LEGACY_LEDGER].epsilon if FROM_LEGACY_LEDGER in charges else 0.0
+            charges[FROM_LEGACY_LEDGER] = Charge.of(before + _spent(items[LEGACY_LEDGER]), cap, now)
+        days = max(MIN_RETENTION_DAYS, cap.days, *(charge.days for charge in charges.values()))
+        oldest = now - days * DAY_MS
         return cls(
             {key: charge for key, charge in charges.items() if charge.at > oldest or key in waiting}
         )
@@ -130,7 +130,7 @@ class Ledger:
         """Return the ledger with one more charge, or None if that would exceed the cap.
 
         >>> first = Ledger({}).charged("a", 0.75, Cap(epsilon=1, days=1), 0)
-        >>> [first.charged("b", 0.75, Cap(1, 1), at) is not None for at in (DAY - 1, DAY)]
+        >>> [first.charged("b", 0.75, Cap(1, 1), at) is not None for at in (DAY_MS - 1, DAY_MS)]
         [False, True]
         """
         charge = Charge.of(epsilon, cap, now)
@@ -141,15 +141,15 @@ class Ledger:
     def allows(self, key: str) -> bool:
         """Return whether a report may be sent: its charge is within the cap it was made under.
 
-        Of charges that were made at the same instant, unseen by each other, those with the least
-        keys are. A report without a charge is one of an earlier version.
+        Two tabs may charge at the same instant without seeing each other's charge. Then the charges
+        count in the order of their keys. A report without a charge is one of an earlier version.
         """
         own = self.charges.get(key)
         if own is None:
             return True
-        place = _place(key, own)
+        own_key = _sort_key(key, own)
         return own.is_within_cap(
-            charge for other, charge in self.charges.items() if _place(other, charge) < place
+            charge for other, charge in self.charges.items() if _sort_key(other, charge) < own_key
         )
 
     def to_items(self) -> dict[str, str]:
@@ -157,17 +157,17 @@ class Ledger:
         return {key: charge.to_text() for key, charge in self.charges.items()}
 
 
-def _place(key: str, charge: Charge) -> tuple[bool, float, str]:
-    """Return what to sort charges by; what an earlier version spent was spent before all."""
-    return key != FROM_EARLIER, charge.at, key
+def _sort_key(key: str, charge: Charge) -> tuple[bool, float, str]:
+    """Return the sort key of a charge; that of an earlier version comes first."""
+    return key != FROM_LEGACY_LEDGER, charge.at, key
 
 
 def _spent(text: str) -> float:
-    """Return what the item of an earlier version says; what is not understood is infinite."""
+    """Return the sum that an earlier version stored; infinite if it is not understood."""
     try:
-        found = parse(text)
-        _amount(found["start"])
-        return _amount(found["spent"])
+        stored = parse(text)
+        _amount(stored["start"])
+        return _amount(stored["spent"])
     except (ValueError, TypeError, KeyError):
         return math.inf
 

@@ -1,4 +1,4 @@
-"""JSON from outside, read as JavaScript reads it."""
+"""Parses JSON from outside as strictly as JavaScript does."""
 
 import json
 import math
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def parse(text: str | bytes) -> Any:
-    """Return the value of a JSON text; whatever is wrong with the text is a ValueError."""
+    """Return the value of a JSON text; raise ValueError if it is none."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except RecursionError as error:
@@ -14,12 +14,12 @@ def parse(text: str | bytes) -> Any:
 
 
 def finite(value: Any) -> float:
-    """Return a finite number; anything else is a ValueError."""
+    """Return a finite number; raise ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("not a number")
     try:
         is_finite = math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer beyond the range of floats
         is_finite = False
     if not is_finite:
         raise ValueError("not finite")

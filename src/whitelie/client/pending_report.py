@@ -1,29 +1,31 @@
-"""A report that waits: both noisy bits are drawn, one of them will be sent."""
+"""A report that is stored until it is sent: both noisy bits are drawn, one will be sent."""
 
 import json
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
 from whitelie.channel.coin import RandomBits
-from whitelie.client.decision import Decision
+from whitelie.client.decision import ReceivedDecision
 from whitelie.client.parse import finite, parse
 
 NEXT_VISIT: Final = "next-visit"
 WHEN_DUE: Final = "when-due"
 Sending = Literal["next-visit", "when-due"]
 
-PREFIX = "whitelie.report."
-UNSEEN = 1000
-"""Milliseconds after which everybody who shares a storage has seen the last reward."""
+REPORT = "whitelie.report."
+"""What the keys of stored reports begin with."""
+
+REWARD_PROPAGATION_MS = 1000
+"""After this long everybody who shares a storage has seen the last reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """What is stored of a decision until its report is settled. Times are in milliseconds.
+class PendingReport:
+    """What a device stores of a decision until the service has taken the report, or it expires.
 
-    `bits` are RR(0) and RR(1), `bit` is the one to send. A reward counts until `until`, nothing
-    leaves before `earliest`, and after `expires` the service would not count it. `sending` is the
-    rule by which it leaves; earlier versions did not store one.
+    Times are in milliseconds. `bits` are RR(0) and RR(1), `bit` is the one to send. A reward counts
+    until `until`. The report is not sent before `earliest`, and after `expires` the service would
+    not count it. `sending` says when it is sent; earlier versions did not store it.
     """
 
     server: str
@@ -43,12 +45,12 @@ class Report:
         cls,
         server: str,
         experiment: str,
-        decision: Decision,
+        decision: ReceivedDecision,
         sending: Sending,
         now: int,
         randbits: RandomBits,
     ) -> Self:
-        """Flip both outcomes and draw the time, before there is an outcome."""
+        """Draw both noisy bits and the time of the report, before there is an outcome."""
         mechanism = decision.mechanism
         bits = mechanism.bits(randbits(64), randbits(64))
         return cls(
@@ -69,22 +71,22 @@ class Report:
         """Return the report after an outcome of 1, which counts within the window."""
         return replace(self, bit=self.bits[1]) if now <= self.until else self
 
-    def at_once(self, moment: float) -> Self:
-        """Return the report, due at a moment that the outcome may have set."""
-        return replace(self, due=min(self.due, moment))
+    def at_once(self, time: float) -> Self:
+        """Return the report, due no later than a time that the outcome may have set."""
+        return replace(self, due=min(self.due, time))
 
     @property
     def earliest(self) -> float:
-        """When it may leave: `due`, and not before everybody has seen the last reward."""
+        """When it may be sent: at `due`, but not before everybody has seen the last reward."""
         is_at_once = self.due < self.until
-        return self.due if is_at_once else max(self.due, self.until + UNSEEN)
+        return self.due if is_at_once else max(self.due, self.until + REWARD_PROPAGATION_MS)
 
     def sealed(self) -> Self:
-        """Return the report with one bit left: no reward changes it any more."""
+        """Return the report with one bit left, which no reward can change."""
         return replace(self, bits=(self.bit, self.bit))
 
     def on_clock(self, now: float) -> Self:
-        """Return the report as a clock that was set back shows it: not decided in the future."""
+        """Return the report as a clock that was set back needs it: not decided in the future."""
         ahead = self.decided - now
         if ahead <= 0:
             return self
@@ -102,25 +104,25 @@ class Report:
 
     @classmethod
     def from_text(cls, text: str) -> Self | None:
-        """Return the report of a text, or None if it is not one; other fields are dropped."""
+        """Parse a report; return None if the text is none. Unknown fields are dropped."""
         try:
-            found = parse(text)
-            first, second = map(_bit, found["bits"])
-            bit = _bit(found["bit"])
+            stored = parse(text)
+            first, second = map(_bit, stored["bits"])
+            bit = _bit(stored["bit"])
             if bit not in (first, second):
                 return None
             return cls(
-                server=_text(found["server"]),
-                experiment=_text(found["experiment"]),
-                arm=_text(found["arm"]),
-                token=_text(found["token"]),
-                decided=finite(found["decided"]),
-                until=finite(found["until"]),
-                due=finite(found["due"]),
-                expires=finite(found["expires"]),
+                server=_text(stored["server"]),
+                experiment=_text(stored["experiment"]),
+                arm=_text(stored["arm"]),
+                token=_text(stored["token"]),
+                decided=finite(stored["decided"]),
+                until=finite(stored["until"]),
+                due=finite(stored["due"]),
+                expires=finite(stored["expires"]),
                 bits=(first, second),
                 bit=bit,
-                sending=WHEN_DUE if found.get("sending") == WHEN_DUE else NEXT_VISIT,
+                sending=WHEN_DUE if stored.get("sending") == WHEN_DUE else NEXT_VISIT,
             )
         except (ValueError, TypeError, KeyError):
             return None

@@ -1,4 +1,4 @@
-"""Where reports wait, and the ledger is kept: in memory, or in a folder that survives crashes."""
+"""Where a client stores reports and its ledger: in memory, or in a folder that survives crashes."""
 
 import hashlib
 import os
@@ -11,36 +11,41 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote
 
-STATE, SENDING = "state", "sending"
-"""The two locks: held while something is changed, and while reports are sent."""
+from whitelie.errors import WhitelieError
+
+STATE_LOCK, SENDING_LOCK = "state", "sending"
+"""The two locks: one is taken to change something, the other to send reports."""
 
 _PARTIAL = ".partial"
-_LOCKS = tuple(f"{name}.lock" for name in (STATE, SENDING))
-_LONGEST = 200
-"""Characters of a file's name; most systems allow 255, and a partial file has a longer name."""
+_LOCKS = tuple(f"{name}.lock" for name in (STATE_LOCK, SENDING_LOCK))
+_MAX_NAME_CHARACTERS = 200
+"""Most systems allow 255 in a file's name, and the name of a partial file is longer."""
 
 
 class Storage(Protocol):
-    """Texts by key, and locks that everybody who uses these texts shares.
+    """Texts by key, and locks that all users of these texts share.
 
-    Every method may raise, before or after it has done its work: the client then does without
-    the report or the reward in question, and says so.
+    Every method may raise any exception, before or after it has done its work: the client then
+    gives up the report or the reward concerned, and warns.
     """
 
     def get(self, key: str) -> str | None:
         """Return the text of a key, or None."""
 
     def set(self, key: str, text: str) -> None:
-        """Keep a text; it survives a crash whole, or the old one does. Called under `STATE`."""
+        """Store a text atomically: after a crash there is the new one or the old one.
+
+        Called under `STATE_LOCK`.
+        """
 
     def remove(self, key: str) -> None:
-        """Remove a text, if it is there. Called under `STATE`."""
+        """Remove a text, if it is there. Called under `STATE_LOCK`."""
 
     def keys(self) -> list[str]:
         """Return the keys of all texts."""
 
     def lock(self, name: str) -> AbstractContextManager[None]:
-        """Return a lock that keeps other threads and processes out."""
+        """Return a lock against other threads and processes."""
 
 
 class Memory:
@@ -48,14 +53,14 @@ class Memory:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self._locks = {name: threading.Lock() for name in (STATE, SENDING)}
+        self._locks = {name: threading.Lock() for name in (STATE_LOCK, SENDING_LOCK)}
 
     def get(self, key: str) -> str | None:
         """Return the text of a key, or None."""
         return self._texts.get(key)
 
     def set(self, key: str, text: str) -> None:
-        """Keep a text."""
+        """Store a text."""
         self._texts[key] = text
 
     def remove(self, key: str) -> None:
@@ -87,12 +92,12 @@ class Folder:
     def get(self, key: str) -> str | None:
         """Return the text of a key, or None."""
         with suppress(FileNotFoundError):
-            # What is damaged must be read to be seen as damaged, and removed.
+            # A damaged text must be readable, so that the client sees the damage and removes it.
             return self._file(key).read_text(encoding="utf-8", errors="replace")
         return None
 
     def set(self, key: str, text: str) -> None:
-        """Keep a text."""
+        """Store a text."""
         self._make()
         file = self._file(key)
         partial = file.with_name(file.name + _PARTIAL)
@@ -123,13 +128,13 @@ class Folder:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Keep other threads and processes out; a lock ends with the process that holds it."""
-        fcntl = import_module("fcntl")  # at first use: Windows can import the rest
+        """Lock out other threads and processes; the lock ends with the process that has it."""
+        fcntl = import_module("fcntl")  # here, so that Windows can import the rest
         self._make()
         descriptor = os.open(self._path / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if name == STATE:
+            if name == STATE_LOCK:
                 self._sweep()
             yield
         finally:
@@ -142,14 +147,14 @@ class Folder:
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _sweep(self) -> None:
-        """Remove what a crash left half written; under the lock nobody else is writing."""
+        """Remove files that a crash left half written; under the lock nobody else writes."""
         if not self._is_swept:
             for partial in self._path.glob(f"*{_PARTIAL}"):
                 partial.unlink()
             self._is_swept = True
 
     def _flush(self) -> None:
-        """Make renamed and removed files last."""
+        """Make renames and removals durable."""
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -159,8 +164,8 @@ class Folder:
 
 def _file_name(key: str) -> str:
     name = quote(key, safe="")
-    if len(name) > _LONGEST:
-        # Nothing in it is quoted, so that the name is a key of the same file.
+    if len(name) > _MAX_NAME_CHARACTERS:
+        # The name has nothing to quote, so used as a key it leads to the same file.
         start = re.match(r"[\w.]{0,40}", key, re.ASCII)
         digest = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
         return f"{start[0] if start else ''}~{digest}"
@@ -172,15 +177,15 @@ def _is_reserved(name: str) -> bool:
     return name in _LOCKS or name.endswith(_PARTIAL)
 
 
-class StorageFailed(Exception):
-    """The storage could not do what was asked; it may have done it all the same."""
+class StorageFailed(WhitelieError):
+    """The storage raised; it may have done its work nevertheless."""
 
 
-class Shelf:
-    """A storage that fails in one way only, by `StorageFailed`. It keeps nothing itself.
+class StorageAdapter:
+    """A storage that raises nothing but `StorageFailed`. It caches nothing.
 
-    A copy in memory of what could not be written would let a program that starts again send
-    something else than it has sent before.
+    If it cached what could not be written, a program that restarts could send something else than
+    it has sent before.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -192,7 +197,7 @@ class Shelf:
             return self._storage.get(key)
 
     def set(self, key: str, text: str) -> None:
-        """Keep a text."""
+        """Store a text."""
         with _translated():
             self._storage.set(key, text)
 
@@ -204,24 +209,24 @@ class Shelf:
     def keys_of(self, *prefixes: str) -> list[str]:
         """Return the keys that begin with one of these."""
         with _translated():
-            return [key for key in self._storage.keys() if key.startswith(prefixes)]  # noqa: SIM118
+            return [key for key in self._storage.keys() if key.startswith(prefixes)]
 
     def items_of(self, *prefixes: str) -> dict[str, str]:
         """Return the texts whose keys begin with one of these."""
-        found = {key: self.get(key) for key in self.keys_of(*prefixes)}
-        return {key: text for key, text in found.items() if text is not None}
+        texts = {key: self.get(key) for key in self.keys_of(*prefixes)}
+        return {key: text for key, text in texts.items() if text is not None}
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Keep others out."""
-        held = ExitStack()
+        """Lock out others."""
+        lock = ExitStack()
         with _translated():
-            held.enter_context(self._storage.lock(name))
+            lock.enter_context(self._storage.lock(name))
         try:
             yield
         finally:
             with _translated():
-                held.close()
+                lock.close()
 
 
 @contextmanager

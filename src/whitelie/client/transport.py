@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 from urllib.parse import unquote, urlsplit
 
-from whitelie.errors import InvalidInput
+from whitelie.errors import InvalidInput, WhitelieError
 
-LARGEST_ANSWER = 1 << 20
-PATIENCE = 10.0
-"""Seconds that an application in process has to start or to end."""
+MAX_ANSWER_BYTES = 1 << 20
+LIFESPAN_TIMEOUT_SECONDS = 10.0
+"""How long an application in this process may take to start or to end."""
 
 Message = MutableMapping[str, Any]
 Application = Callable[
@@ -25,13 +25,17 @@ Application = Callable[
 ]
 
 
-class NoAnswer(Exception):
-    """The service could not be asked, or did not answer in time."""
+class NoAnswer(WhitelieError):
+    """The service could not be reached, or did not answer in time."""
+
+
+class ApplicationFailed(WhitelieError, RuntimeError):
+    """An application in this process failed to start or to end."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A status, a body, and after how many seconds to try again, if that was said."""
+    """A status, a body, and the seconds of Retry-After, 0 if the service sent none."""
 
     status: int
     body: bytes = b""
@@ -39,7 +43,7 @@ class Answer:
 
 
 class Transport(Protocol):
-    """Sends requests to one service, whose address names it in stored reports."""
+    """Sends requests to one service; stored reports name the service by this address."""
 
     address: str
 
@@ -74,10 +78,10 @@ class HTTP:
     def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
         """Return the answer, or raise `NoAnswer` when `timeout` seconds have passed.
 
-        A thread asks, because a name that is looked up, or an answer that comes drop by drop,
-        would take longer than the timeout of a socket.
+        The request runs in a thread, because a socket's timeout limits neither the lookup of a name
+        nor an answer that comes in many small pieces.
         """
-        found: list[Answer] = []
+        answers: list[Answer] = []
         late = threading.Event()
         connections: list[http.client.HTTPConnection] = []
 
@@ -88,18 +92,18 @@ class HTTP:
                 connection.connect()
                 if not late.is_set():
                     connection.request("POST", self._prefix + path, body, dict(headers))
-                    found.append(_answer(connection.getresponse()))
+                    answers.append(_answer(connection.getresponse()))
 
         asking = threading.Thread(target=ask, daemon=True, name="whitelie-request")
         asking.start()
         asking.join(timeout)
-        if not found:
+        if not answers:
             late.set()
-            # A server that never ends its answer would keep the thread for ever.
+            # Without this, a server that never ends its answer would keep the thread for ever.
             with suppress(OSError, AttributeError, IndexError):  # there may be no socket yet
                 connections[0].sock.shutdown(socket.SHUT_RDWR)
             raise NoAnswer
-        return found[0]
+        return answers[0]
 
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
         if self._is_secure:
@@ -122,9 +126,9 @@ class InProcess:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._life = _Life(app, self._loop)
+        self._lifespan = _Lifespan(app, self._loop)
         try:
-            self._life.tell("startup")
+            self._lifespan.tell("startup")
         except BaseException:
             self._end()
             raise
@@ -148,7 +152,7 @@ class InProcess:
     def close(self) -> None:
         """End the application and its loop."""
         try:
-            self._life.tell("shutdown")
+            self._lifespan.tell("shutdown")
         finally:
             self._end()
 
@@ -160,42 +164,44 @@ class InProcess:
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE)
+        self._thread.join(LIFESPAN_TIMEOUT_SECONDS)
         self._loop.close()
 
 
-class _Life:
-    """Starts and ends an application as a server does; one that does not take part is left."""
+class _Lifespan:
+    """Starts and ends an application by ASGI's lifespan protocol, if it supports that."""
 
     def __init__(self, app: Application, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._to_app: asyncio.Queue[Message] = asyncio.Queue()
         self._from_app: asyncio.Queue[Message] = asyncio.Queue()
-        self._living = asyncio.run_coroutine_threadsafe(self._live(app), loop)
+        self._running = asyncio.run_coroutine_threadsafe(self._run(app), loop)
 
-    async def _live(self, app: Application) -> None:
-        with suppress(Exception):  # so says an application that it knows no lifespan
+    async def _run(self, app: Application) -> None:
+        with suppress(Exception):  # this is how an application refuses lifespan
             await app({"type": "lifespan"}, self._to_app.get, self._from_app.put)
         await self._from_app.put({"type": "ended"})
 
     def tell(self, word: str) -> None:
-        """Tell it to start or to end, and wait until it has."""
-        if self._living.done():
+        """Tell the application to start or to end, and wait until it has."""
+        if self._running.done():
             return
-        asyncio.run_coroutine_threadsafe(self._tell(word), self._loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(self._tell(word), self._loop).result(
+            LIFESPAN_TIMEOUT_SECONDS
+        )
         if word == "shutdown":
-            self._living.result(PATIENCE)
+            self._running.result(LIFESPAN_TIMEOUT_SECONDS)
 
     async def _tell(self, word: str) -> None:
         await self._to_app.put({"type": f"lifespan.{word}"})
         said = await self._from_app.get()
         if said["type"].endswith(".failed"):
-            raise RuntimeError(f"the application failed at {word}: {said.get('message', '')}")
+            raise ApplicationFailed(f"the application failed at {word}: {said.get('message', '')}")
 
 
 @dataclass
 class _Call:
-    """One request to an application, and what it answers."""
+    """One request to an application, and its answer."""
 
     scope: Message
     body: bytes
@@ -243,10 +249,10 @@ def _scope(method: str, path: str, headers: Mapping[str, str]) -> Message:
 
 
 def _answer(response: http.client.HTTPResponse) -> Answer:
-    content = response.read(LARGEST_ANSWER)
+    content = response.read(MAX_ANSWER_BYTES)
     return Answer(response.status, content, _seconds(response.getheader("Retry-After")))
 
 
 def _seconds(text: str | None) -> int:
-    """Return what Retry-After says in seconds; a date counts as nothing."""
+    """Return the seconds of a Retry-After; 0 if it is a date or absent."""
     return int(text) if text and text.isdecimal() and len(text) < 10 else 0

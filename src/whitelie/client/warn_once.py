@@ -1,30 +1,30 @@
-"""What goes wrong outside: the network, the service, the disk. It is said once and never raised."""
+"""Warnings about the network, the service or the disk: one for each cause, never an exception."""
 
 import threading
 import warnings
 
 
 class WhitelieWarning(UserWarning):
-    """Something went wrong and the program goes on; the text says what to do."""
+    """Something outside the program failed, and the program goes on; the text says what to do."""
 
 
-class Trouble:
+class WarnOnce:
     """Warns once for each cause."""
 
     def __init__(self) -> None:
-        self._known: set[str] = set()
+        self._causes: set[str] = set()
         self._lock = threading.Lock()
 
     def warn(self, cause: str, message: str) -> None:
-        """Say it, unless this cause was named before."""
+        """Warn, unless there was a warning of this cause before."""
         with self._lock:
-            if cause in self._known:
+            if cause in self._causes:
                 return
-            self._known.add(cause)
+            self._causes.add(cause)
         warnings.warn(f"whitelie: {message}", WhitelieWarning, stacklevel=4)
 
     def warn_storage(self, failed: Exception) -> None:
-        """Say that the storage fails."""
+        """Warn that the storage fails."""
         self.warn(
             "storage",
             f"the storage fails ({failed}), so that reports or rewards are not kept, or not sent "

@@ -1,7 +1,7 @@
-"""The demonstration: a small shop, simulated visitors, and what the service learns of them."""
+"""The demonstration: a small shop, simulated visitors, and what the service learns about them."""
 
-FASTEST = 500
-"""The most visitors per second that the slider allows."""
+MAX_PACE = 500
+"""In visitors per second, at the end of the slider."""
 
-PACE = 60
-"""Visitors per second to begin with."""
+DEFAULT_PACE = 60
+"""In visitors per second."""

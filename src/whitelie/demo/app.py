@@ -1,4 +1,4 @@
-"""The application: the service as it is, and under /demo the shop that uses it."""
+"""The application: the unchanged service, and the shop that uses it under /demo."""
 
 import hashlib
 from importlib.resources import files
@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from whitelie.demo import FASTEST
+from whitelie.demo import MAX_PACE
 from whitelie.demo.crowd import CrowdProcess
-from whitelie.service.pages import MEDIA_TYPES, SAFETY
+from whitelie.service.api.static_files import MEDIA_TYPES, SECURITY_HEADERS
 
 FOLDER = "/demo"
 CLIENT = "whitelie.js"
@@ -30,13 +30,13 @@ POLICY = "; ".join(
         "form-action 'none'",
     )
 )
-HEADERS = {**SAFETY, "content-security-policy": POLICY, "cache-control": "no-cache"}
+HEADERS = {**SECURITY_HEADERS, "content-security-policy": POLICY, "cache-control": "no-cache"}
 
 _PACE = msgspec.json.Decoder(dict[str, float])
 
 
 class Demo:
-    """The service's application, with the shop beside it for those who ask on this machine."""
+    """The service's application, and the shop for browsers on this machine."""
 
     def __init__(self, service: ASGIApp, crowd: CrowdProcess, port: int, facts: Any) -> None:
         self._service = service
@@ -50,15 +50,15 @@ class Demo:
             await self._service(scope, receive, send)
         elif dict(scope["headers"]).get(b"host") in self._hosts:
             await self._shop(scope, receive, send)
-        else:  # a stranger's name for this machine: the shop's page has an admin key
+        else:  # DNS rebinding: the shop's page has an admin key
             await Response("ask for 127.0.0.1", 421)(scope, receive, send)
 
 
 def shop(crowd: CrowdProcess, facts: Any) -> Starlette:
-    """Return the shop's pages; `facts` is what they must know of the service."""
+    """Return the shop's pages; `facts` is what they must know about the service."""
 
     async def settings(_: Request) -> Response:
-        return JSONResponse({**facts, "fastest": FASTEST}, headers=HEADERS)
+        return JSONResponse({**facts, "fastest": MAX_PACE}, headers=HEADERS)
 
     async def truth(_: Request) -> Response:
         return JSONResponse({"pace": crowd.pace, **crowd.truth}, headers=HEADERS)
@@ -71,7 +71,7 @@ def shop(crowd: CrowdProcess, facts: Any) -> Starlette:
             wanted = _PACE.decode(await request.body())["pace"]
         except (msgspec.MsgspecError, KeyError):
             return Response(status_code=422)
-        crowd.set_pace(min(max(wanted, 0.0), FASTEST))
+        crowd.set_pace(min(max(wanted, 0.0), MAX_PACE))
         return Response(status_code=204, headers=HEADERS)
 
     routes = [
@@ -87,7 +87,7 @@ def shop(crowd: CrowdProcess, facts: Any) -> Starlette:
 
 
 def client_script() -> bytes:
-    """Return the browser client: a wheel has it here, a clone where it is developed."""
+    """Return the browser client: a wheel has it in this package, a clone in clients/js."""
     packed = files(__package__) / CLIENT
     if packed.is_file():
         return packed.read_bytes()

@@ -1,4 +1,4 @@
-"""The process of the simulated visitors, as the demonstration holds it."""
+"""Starts and ends the process of the simulated visitors, and reads what it prints."""
 
 import json
 import subprocess
@@ -9,11 +9,11 @@ from typing import Any, Self
 
 from whitelie.demo.visitors import World
 
-PATIENCE = 5.0
+EXIT_TIMEOUT_SECONDS = 5.0
 
 
 class CrowdProcess:
-    """Visitors who come as long as the `with` block lasts, or this process lives."""
+    """Visitors who come until the `with` block or this process ends."""
 
     def __init__(self, world: World, pace: float) -> None:
         self.pace = pace
@@ -29,7 +29,7 @@ class CrowdProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            process_group=0,  # Ctrl-C is for this process, which then ends them
+            process_group=0,  # Ctrl-C reaches this process only, which then ends theirs
         )
         self._tell(json.dumps(world._asdict()))
         self.set_pace(pace)
@@ -48,7 +48,7 @@ class CrowdProcess:
         with suppress(OSError):
             self._input.close()
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(EXIT_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -64,11 +64,11 @@ class CrowdProcess:
         return self._process.stdout
 
     def _tell(self, line: str) -> None:
-        with suppress(OSError):  # they are gone: the page shows that nobody comes
+        with suppress(OSError):  # their process has ended: the page shows that nobody comes
             self._input.write(f"{line}\n")
             self._input.flush()
 
     def _listen(self) -> None:
-        with suppress(ValueError):  # a line that was cut off when they ended
+        with suppress(ValueError):  # the last line may be incomplete
             for line in self._output:
                 self.truth = json.loads(line)

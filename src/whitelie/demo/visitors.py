@@ -23,21 +23,21 @@ from urllib.parse import urlsplit
 
 from whitelie.client import Answer, Choice, Client, NoAnswer, WhitelieWarning
 
-WORKERS = 24
-MOST_WAITING = 4 * WORKERS
-"""Requests that may wait for a worker before further visitors are kept at the door."""
+THREADS = 24
+MAX_QUEUED_ACTIONS = 4 * THREADS
+"""Actions that may wait for a thread before no further visitors come (backpressure)."""
 
-TICK = 0.005
-SAID_EVERY = 0.2
-PATIENCE = 10.0
-IDLE = 2.0
-"""Seconds after which a connection is not used again: the service closes idle ones after five."""
+TICK_SECONDS = 0.005
+PRINT_INTERVAL_SECONDS = 0.2
+REQUEST_TIMEOUT_SECONDS = 10.0
+MAX_IDLE_SECONDS = 2.0
+"""A keep-alive connection that was idle for longer is not used again: it may have been closed."""
 
 Action = Callable[[], None]
 
 
 class World(NamedTuple):
-    """Where the service is, and what people are like."""
+    """Where the service is, and how often people click."""
 
     server: str
     key: str
@@ -49,7 +49,7 @@ class World(NamedTuple):
 
 @dataclass
 class Truth:
-    """What really happened. It stays in this process but for the sums that the page shows.
+    """What really happened. Only the sums leave this process, for the page.
 
     `lies` are reports that differ from the truth, `leaks` are requests that a click has caused.
     """
@@ -75,8 +75,8 @@ class Truth:
             )
 
 
-class Wire:
-    """Requests over connections that are kept alive, one to a thread."""
+class KeepAliveTransport:
+    """Sends requests over keep-alive connections, one for each thread."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -102,32 +102,32 @@ class Wire:
         if known is None:
             known = http.client.HTTPConnection(*self._place, timeout=timeout)
             self._local.connection = known
-        elif time.monotonic() - self._local.used > IDLE:
-            known.close()  # it opens anew with the next request
+        elif time.monotonic() - self._local.used > MAX_IDLE_SECONDS:
+            known.close()  # the next request opens it again
         self._local.used = time.monotonic()
         return known
 
 
-class Line:
-    """One visitor's way to the service, on which is seen how often, and which bit, was sent."""
+class RecordingTransport:
+    """A visitor's transport; it records how many requests, and which bit, were sent."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.address = wire.address
+    def __init__(self, transport: KeepAliveTransport) -> None:
+        self.address = transport.address
         self.requests = 0
         self.sent: int | None = None
-        self._wire = wire
+        self._transport = transport
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout: float) -> Answer:
         """Return the answer, or raise `NoAnswer`."""
         self.requests += 1
-        answer = self._wire.post(path, body, headers, timeout)
+        answer = self._transport.post(path, body, headers, timeout)
         if path == "/v1/feedback":
             self.sent = json.loads(body)["bit"]
         return answer
 
 
 class Crowd:
-    """Lets visitors come at a pace, and everything happen at its time."""
+    """Lets visitors come at a pace, and runs every action at its time."""
 
     def __init__(self, world: World, people: random.Random) -> None:
         self.world = world
@@ -136,43 +136,43 @@ class Crowd:
         self.is_ending = False
         none = dict.fromkeys(world.rates, 0)
         self.truth = Truth(dict(none), dict(none))
-        self.wire = Wire(world.server)
+        self.transport = KeepAliveTransport(world.server)
         self._later: list[tuple[float, int, Action]] = []
         self._numbers = count()
         self._lock = threading.Lock()
         self._now: queue.SimpleQueue[Action] = queue.SimpleQueue()
 
-    def at(self, moment: float, action: Action) -> None:
-        """Do something at a moment of the clock."""
+    def at(self, time: float, action: Action) -> None:
+        """Run an action at a time of the clock."""
         with self._lock:
-            heapq.heappush(self._later, (moment, next(self._numbers), action))
+            heapq.heappush(self._later, (time, next(self._numbers), action))
 
     def run(self) -> None:
-        """Live until `is_ending`."""
-        for _ in range(WORKERS):
+        """Run until `is_ending`."""
+        for _ in range(THREADS):
             threading.Thread(target=self._work, daemon=True).start()
         last = time.time()
-        outside, said = 0.0, 0.0
+        arriving, printed = 0.0, 0.0
         while not self.is_ending:
             now = time.time()
-            outside = min(outside + self.pace * max(now - last, 0.0), self.pace / 5 + 1)
+            arriving = min(arriving + self.pace * max(now - last, 0.0), self.pace / 5 + 1)
             last = now
-            while outside >= 1 and self._now.qsize() < MOST_WAITING:
-                outside -= 1
+            while arriving >= 1 and self._now.qsize() < MAX_QUEUED_ACTIONS:
+                arriving -= 1
                 self._now.put(Visitor(self).arrive)
             for action in self._due(now):
                 self._now.put(action)
-            if abs(now - said) > SAID_EVERY:
-                said = now
+            if abs(now - printed) > PRINT_INTERVAL_SECONDS:
+                printed = now
                 print(self.truth.text(), flush=True)
-            time.sleep(TICK)
+            time.sleep(TICK_SECONDS)
 
     def _due(self, now: float) -> list[Action]:
-        found = []
+        due = []
         with self._lock:
             while self._later and self._later[0][0] <= now:
-                found.append(heapq.heappop(self._later)[2])
-        return found
+                due.append(heapq.heappop(self._later)[2])
+        return due
 
     def _work(self) -> None:
         while True:
@@ -184,21 +184,21 @@ class Visitor:
 
     def __init__(self, crowd: Crowd) -> None:
         self._crowd = crowd
-        self._line = Line(crowd.wire)
+        self._transport = RecordingTransport(crowd.transport)
         self._device = Client(
-            self._line,
+            self._transport,
             crowd.world.key,
             min_spread=crowd.world.spread,
-            timeout=PATIENCE,
-            # The program lets every device report whether anybody has clicked or not, and a visitor
-            # of a demo who would have to come back would not be seen.
+            timeout=REQUEST_TIMEOUT_SECONDS,
+            # This program runs whether anybody has clicked or not, and nobody would wait for
+            # visitors of a demonstration to come back.
             sending="when-due",
         )
         self._choice = Choice(None)
         self._has_clicked = False
 
     def arrive(self) -> None:
-        """Look at the shop; whether and when to click is up to the person."""
+        """Look at the shop, and decide whether and when to click."""
         world, truth, people = self._crowd.world, self._crowd.truth, self._crowd.people
         now = time.time()
         self._choice = self._device.decide(world.experiment)
@@ -208,28 +208,28 @@ class Visitor:
         with truth.lock:
             truth.shown[arm] += 1
             likes = people.random() < world.rates[arm]
-            moment = now + world.window * people.uniform(0.1, 0.9)
+            click_time = now + world.window * people.uniform(0.1, 0.9)
         if likes:
-            self._crowd.at(moment, self.click)
+            self._crowd.at(click_time, self.click)
         self._report_when_due()
 
     def click(self) -> None:
-        """Click: the device takes note of it, and nothing is sent."""
+        """Click: the device stores it, and sends nothing."""
         self._has_clicked = True
-        before = self._line.requests
+        before = self._transport.requests
         self._choice.reward(1)
         truth = self._crowd.truth
         with truth.lock:
-            truth.leaks += self._line.requests - before
+            truth.leaks += self._transport.requests - before
             truth.clicks[self._choice.arm or ""] += 1
 
     def report(self) -> None:
-        """Send the flipped bit, which has come to its time."""
+        """Send the flipped bit, which is due."""
         if self._device.flush():
             truth = self._crowd.truth
             with truth.lock:
                 truth.reports += 1
-                truth.lies += self._line.sent != int(self._has_clicked)
+                truth.lies += self._transport.sent != int(self._has_clicked)
         self._report_when_due()
 
     def _report_when_due(self) -> None:
@@ -245,8 +245,8 @@ def _listen(crowd: Crowd) -> None:
 
 
 def main() -> None:
-    """Read where the service is, then paces; say the sums of what is true again and again."""
-    warnings.simplefilter("ignore", WhitelieWarning)  # a visitor who gets no answer goes away
+    """Read where the service is, then paces, and print the true sums several times a second."""
+    warnings.simplefilter("ignore", WhitelieWarning)  # a visitor without an answer leaves
     crowd = Crowd(World(**json.loads(sys.stdin.readline())), random.Random())
     threading.Thread(target=_listen, args=(crowd,), daemon=True).start()
     with suppress(BrokenPipeError):

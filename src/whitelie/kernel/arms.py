@@ -10,7 +10,6 @@ import numpy as np
 
 from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse
 from whitelie.kernel.jit import jit
-from whitelie.policy import Policy
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -33,13 +32,16 @@ class Arms(NamedTuple):
     table_y: Array
 
 
-def pack(policy: Policy, channels: Sequence[Channel], active: Array | None = None) -> Arms:
-    """Return the arms as this policy reads them; WRAPPER's scale spans the active ones."""
-    policy.check_channels(channels)
-    if policy.feedback == "corrected":
+def pack(feedback: str, channels: Sequence[Channel], active: Array | None = None) -> Arms:
+    """Return the arms as a policy that reads feedback so takes them.
+
+    "corrected" reads through the inverse channels, "wrapped" on WRAPPER's scale, which spans the
+    active arms, and all else takes feedback for rewards.
+    """
+    if feedback == "corrected":
         return _pack(channels)
     arms = _pack([IDENTITY] * len(channels))
-    if policy.feedback != "wrapped":
+    if feedback != "wrapped":
         return arms
     at_zero = np.array([channel.mean_reward(0.0) for channel in channels])
     at_one = np.array([channel.mean_reward(1.0) for channel in channels])
@@ -112,6 +114,17 @@ def level_at(arms: Arms, k: int, reward: float) -> float:
     x0, x1 = arms.table_x[right - 1], arms.table_x[right]
     y0, y1 = arms.table_y[right - 1], arms.table_y[right]
     return y0 + (reward - x0) / (x1 - x0) * (y1 - y0)
+
+
+@jit
+def feedback_at(arms: Arms, k: int, reward: float) -> float:
+    """Return g_k(reward): beyond the ends of a table its last value, and never outside [0, 1]."""
+    start, end = arms.table_start[k], arms.table_start[k + 1]
+    if start < end and reward < 0:
+        return float(arms.table_y[start])
+    if start < end and reward >= 1:
+        return float(arms.table_y[end - 1])
+    return level_at(arms, k, reward)
 
 
 @jit

@@ -2,14 +2,15 @@
 
 Thompson sampling takes the decisions of a batch together, on the counts at its beginning, as a live
 system with that much delay does: the number of decisions for each arm then is multinomial over the
-probabilities of being best. kl-UCB and UCB react to every feedback of an arm that they try, so a
-batch is played in turns: the arm of the largest index is pulled as often as makes 1 % of its own
-pulls, and sees its feedback. f(t) is that of the batch's beginning. Feedback is binomial.
+probabilities of being best. Local rules, as kl-UCB and UCB, react to every feedback of an arm that
+they try, so a batch is played in turns: the arm of the largest value is pulled as often as makes
+1 % of its own pulls, and sees its feedback. What all arms share, as f(t), is that of the batch's
+beginning. Feedback is binomial. All other rules decide one by one, and keep no memory here.
 
 Where reports take their time, decisions are made on the counts of some pulls before; pulls since
 then are pending, as they are for the live rule.
 
-While turns are single pulls, kl-UCB and UCB are those of `plain.py`, word for word. Affine channels
+While turns are single pulls, local rules decide as in `plain.py`, word for word. Affine channels
 only.
 """
 
@@ -21,19 +22,21 @@ import numpy as np
 from whitelie.kernel.arms import Array
 from whitelie.kernel.beta import beta
 from whitelie.kernel.binomial import binomial, multinomial
-from whitelie.kernel.choice import TS_RULE, State, exploration, index, largest
-from whitelie.kernel.game import Game, Streams, new_state, pull, streams_of
+from whitelie.kernel.choice import choose_among, largest
+from whitelie.kernel.game import Game, Streams, pull, streams_of
 from whitelie.kernel.jit import jit
+from whitelie.kernel.rule import ByRule, Rule, shared, value
+from whitelie.kernel.state import State, new_state
 from whitelie.kernel.truncated import tail_and_step
-from whitelie.kernel.words import ZERO, Word, word
+from whitelie.kernel.words import ZERO, ZERO_WORD, Word, word
 
-FEW, SOME = 6, 32
-"""So many Thompson decisions are drawn one by one, SOME where counts are small: it is quicker."""
+MOST_DRAWN_SINGLY, MOST_DRAWN_SINGLY_OF_SMALL_COUNTS = 6, 32
+"""So many Thompson decisions are drawn one by one: it is quicker."""
 
-PART = 100
-"""A turn of an index policy is one PARTth of the arm's pulls."""
+PULLS_PER_TURN_PULL = 100
+"""A turn of a local rule is one pull for so many pulls of the arm before."""
 
-MANY = 20.0
+LEAST_FOR_PAULSON = 20.0
 """Where both Beta parameters exceed this, Paulson's approximation serves for the tails."""
 
 LOWEST, HIGHEST, PANEL = -4.0, 5.5, 2.5
@@ -100,10 +103,10 @@ def below(posterior: Posterior, value: float) -> tuple[float, float]:
     From a, b = 20 on it is wrong by less than 3·10^-4, and by a sixth of a tail of 10^-6.
     """
     a, b = posterior.a, posterior.b
-    if abs(value - posterior.mean) > 9 * posterior.spread and min(a, b) >= MANY:
+    if abs(value - posterior.mean) > 9 * posterior.spread and min(a, b) >= LEAST_FOR_PAULSON:
         return (1.0 if value > posterior.mean else 0.0), 0.0
     x = posterior.intercept + posterior.slope * value
-    if min(a, b) < MANY:
+    if min(a, b) < LEAST_FOR_PAULSON:
         tail, step = tail_and_step(a, b, x)
         return 1 - tail, step / (x * (1 - x)) * posterior.slope if 0 < x < 1 else 0.0
     if x <= 0 or x >= 1:
@@ -198,7 +201,7 @@ def fill_shares(game: Game, state: State, shares: Array) -> None:
 def has_small_counts(state: State) -> bool:
     """Whether some arm has had few ones, or few zeros."""
     for k in range(len(state.pulls)):
-        if min(state.successes[k], state.pulls[k] - state.successes[k]) < MANY:
+        if min(state.successes[k], state.pulls[k] - state.successes[k]) < LEAST_FOR_PAULSON:
             return True
     return False
 
@@ -232,31 +235,49 @@ def pull_often(game: Game, streams: Streams, state: State, k: int, n: int) -> No
 
 
 @jit
-def play_turns(game: Game, streams: Streams, made: State, seen: State, n: int) -> None:
-    """Pull n times by the index rule, in turns; exact ties go to the largest word."""
+def play_turns(rule: Rule, game: Game, streams: Streams, made: State, seen: State, n: int) -> None:
+    """Pull n times by a local rule, in turns; exact ties go to the largest word."""
     size = len(made.pulls)
     t = made.pulls.sum()
-    f = exploration(game.rule, seen.pulls.sum())
-    indices = np.empty(size)
+    common = shared(rule, game.arms, seen)
+    values = np.empty(size)
     for k in range(size):
-        untried = seen.pulls[k] + seen.pending[k] == 0
-        indices[k] = math.inf if untried else index(game.rule, game.arms, seen, k, f)
+        values[k] = value(rule, game.arms, seen, k, common, ZERO_WORD)
     left = n
     while left > 0:
-        best = largest(indices, word(streams.decision_key, t + n - left))
-        pulls = min(left, max(1, made.pulls[best] // PART))
+        best = largest(values, word(streams.decision_key, t + n - left))
+        pulls = min(left, max(1, made.pulls[best] // PULLS_PER_TURN_PULL))
         pull_often(game, streams, made, best, pulls)
         seen.pending[best] = made.pulls[best] - seen.pulls[best]
-        indices[best] = index(game.rule, game.arms, seen, best, f)
+        values[best] = value(rule, game.arms, seen, best, common, ZERO_WORD)
         left -= pulls
 
 
 @jit
-def play_together(game: Game, streams: Streams, made: State, seen: State, n: int) -> None:
+def play_one_by_one(
+    rule: Rule, game: Game, streams: Streams, made: State, seen: State, n: int
+) -> None:
+    """Pull n times, each by a full pass of the choice."""
+    t = made.pulls.sum()
+    for i in range(n):
+        best = choose_among(rule, game.arms, seen, streams.decision_key, t + i)
+        pull(game, streams, made, best)
+        seen.pending[best] = made.pulls[best] - seen.pulls[best]
+
+
+play = ByRule("play", play_one_by_one, local=play_turns)
+"""Pull as often as a batch is long: `made` are the counts, and `seen` those that are reported."""
+
+
+@jit
+def play_together(
+    rule: Rule, game: Game, streams: Streams, made: State, seen: State, n: int
+) -> None:
     """Pull n times by Thompson sampling, all from one posterior."""
     key = word(streams.decision_key, made.pulls.sum())
     decided = made.pending
-    if n <= (SOME if has_small_counts(seen) else FEW):
+    small = has_small_counts(seen)
+    if n <= (MOST_DRAWN_SINGLY_OF_SMALL_COUNTS if small else MOST_DRAWN_SINGLY):
         draw_decisions(game, seen, n, key, decided)
     else:
         shares = np.empty(len(made.pulls))
@@ -289,8 +310,8 @@ def run_batches(
     pulls = np.empty((len(ends), size), dtype=np.int64)
     successes = np.empty((len(ends), size), dtype=np.int64)
     streams = streams_of(seed, replicate, size)
-    made = new_state(size)
-    seen = new_state(size) if lag > 0 else made
+    made = new_state(size, ZERO)
+    seen = new_state(size, ZERO) if lag > 0 else made
     t, rows, nearest = ZERO, ZERO, ZERO
     for batch in range(len(ends)):
         if lag > 0:
@@ -298,10 +319,7 @@ def run_batches(
                 nearest = ends[rows]
                 rows += 1
             look_back(seen, made, pulls, successes, rows)
-        if game.rule.code == TS_RULE:
-            play_together(game, streams, made, seen, ends[batch] - t)
-        else:
-            play_turns(game, streams, made, seen, ends[batch] - t)
+        play(game.rule, game, streams, made, seen, ends[batch] - t)
         pulls[batch] = made.pulls
         successes[batch] = made.successes
         t = ends[batch]

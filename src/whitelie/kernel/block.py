@@ -19,8 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from whitelie.kernel.arms import Arms, Array, level_at, reward_at
-from whitelie.kernel.choice import TS_RULE, Rule, State, choose, fill_words, posterior, sample
+from whitelie.kernel.choice import choose, fill_words
 from whitelie.kernel.jit import jit
+from whitelie.kernel.posterior import posterior, sample
+from whitelie.kernel.rule import Rule
+from whitelie.kernel.state import State
 from whitelie.kernel.truncated import (
     Envelope,
     Interval,
@@ -31,10 +34,8 @@ from whitelie.kernel.truncated import (
 )
 from whitelie.kernel.words import ZERO, Word, uniform, word
 
-FEW = 8
+LEAST_FOR_BLOCK = 8
 """Fewer decisions, or arms, than this are drawn plainly: it is quicker."""
-
-THOMPSON = Rule(TS_RULE)
 
 LIKELY = 0.5
 """An arm whose bound on the chance to exceed the level is larger is drawn in every decision."""
@@ -146,17 +147,19 @@ def contend_below(arms: Arms, state: State, block: Block, i: int, limits: Array)
 
 
 @jit
-def thompson_block(arms: Arms, state: State, key: Word, number: int, chosen: Array) -> None:
+def thompson_block(
+    rule: Rule, arms: Arms, state: State, key: Word, number: int, chosen: Array
+) -> None:
     """Fill `chosen` with decisions number, number + 1, … of Thompson sampling at these counts.
 
     Distributed as those of `choose`; the first, and all of a few, are the same.
     """
     size = len(state.pulls)
-    if min(len(chosen), state.available.sum()) < FEW:
+    if min(len(chosen), state.available.sum()) < LEAST_FOR_BLOCK:
         words = np.empty(size, dtype=np.uint64)
         for i in range(len(chosen)):
             fill_words(key, number + i, words)
-            chosen[i] = choose(THOMPSON, arms, state, words)
+            chosen[i] = choose(rule, arms, state, words)
         return
     block = Block(key, number, chosen, np.full(len(chosen), -math.inf))
     values = np.full(size, -math.inf)

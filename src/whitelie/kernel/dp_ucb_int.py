@@ -11,11 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from whitelie.kernel.arms import Array
-from whitelie.kernel.game import NOISE, bit, streams_of, thresholds
+from whitelie.kernel.game import NOISE, bit, streams_of
 from whitelie.kernel.jit import jit
 from whitelie.kernel.words import ZERO, Word, uniform, word
-from whitelie.policy import DPUCBInt
-from whitelie.problem import Problem
 
 
 class ReleaseGame(NamedTuple):
@@ -25,13 +23,6 @@ class ReleaseGame(NamedTuple):
     v: float
     every_round: bool
     thresholds: Array
-
-
-def release_game_of(policy: DPUCBInt, problem: Problem, horizon: int) -> ReleaseGame:
-    """Return the game that DP-UCB-INT plays up to the horizon."""
-    every_round = policy.noise == "every round"
-    period = policy.period(horizon)
-    return ReleaseGame(period, float(policy.v), every_round, thresholds(np.array(problem.means)))
 
 
 @jit

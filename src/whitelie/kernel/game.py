@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from whitelie.kernel.arms import Arms, Array, pack
-from whitelie.kernel.choice import Rule, State, rule_of
+from whitelie.kernel.arms import Arms, Array
 from whitelie.kernel.jit import jit
+from whitelie.kernel.rule import Rule, update
+from whitelie.kernel.state import State
 from whitelie.kernel.words import Word, word
-from whitelie.policy import Policy
-from whitelie.problem import Problem
 
 DECISIONS, FEEDBACK, NOISE = np.arange(3)
 MARGIN = 1e-9
@@ -34,20 +33,6 @@ class Streams(NamedTuple):
 
     decision_key: Word
     arm_keys: Array
-
-
-def game_of(policy: Policy, problem: Problem) -> Game:
-    """Return the game; WR(TS) plays the rounded rewards, which are Bernoulli bits themselves.
-
-    WRAPPER's rescaled inverse value of a bit, rounded at random, is 1 with the probability
-    offset + scale·P(bit = 1). Thompson sampling on such bits is naive.
-    """
-    arms = pack(policy, problem.channels)
-    means = np.array(problem.feedback_means)
-    if not policy.counts_feedback:
-        means = arms.offset + arms.scale * means
-        arms = arms._replace(offset=np.zeros(len(means)), scale=np.ones(len(means)))
-    return Game(rule_of(policy), arms, thresholds(means))
 
 
 def thresholds(probabilities: Array) -> Array:
@@ -73,14 +58,9 @@ def bit(key: Word, number: int, threshold: Word) -> int:
 
 
 @jit
-def new_state(size: int) -> State:
-    """Return the state before any feedback."""
-    zeros = np.zeros(size, dtype=np.int64)
-    return State(zeros, zeros.copy(), zeros.copy(), np.ones(size, dtype=np.bool_))
-
-
-@jit
 def pull(game: Game, streams: Streams, state: State, k: int) -> None:
-    """Pull arm k once and count its bit."""
-    state.successes[k] += bit(streams.arm_keys[k], state.pulls[k], game.thresholds[k])
+    """Pull arm k once, count its bit, and let the rule remember it."""
+    one = bit(streams.arm_keys[k], state.pulls[k], game.thresholds[k])
+    state.successes[k] += one
     state.pulls[k] += 1
+    update(game.rule, game.arms, state, k, one)

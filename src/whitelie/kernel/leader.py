@@ -16,10 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from whitelie.kernel.arms import Array
-from whitelie.kernel.choice import Rule, State, choose_among, exploration, mean_of
+from whitelie.kernel.choice import choose_among
 from whitelie.kernel.divergence import divergence, upper_end
-from whitelie.kernel.game import MARGIN, Game, Streams, bit, new_state, pull, streams_of
+from whitelie.kernel.exploration import exploration
+from whitelie.kernel.game import MARGIN, Game, Streams, bit, pull, streams_of
 from whitelie.kernel.jit import jit
+from whitelie.kernel.rule import Rule
+from whitelie.kernel.state import State, mean_of, new_state
 from whitelie.kernel.words import ZERO, Word
 
 # Solved levels are rounded, and near 1 a rounding moves the cost without bound: stay this far away.
@@ -162,7 +165,7 @@ def run_kl_ucb(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Ar
     size = len(game.thresholds)
     history = np.empty((len(checkpoints), size), dtype=np.int32)
     streams = streams_of(seed, replicate, size)
-    state = new_state(size)
+    state = new_state(size, ZERO)
     ceilings = Ceilings(np.full(size, math.inf), np.zeros(size), np.full(size, -1.0))
     t = ZERO
     for c in range(len(checkpoints)):

@@ -1,11 +1,13 @@
-"""One replicate, step by step through the live choice rule: the reference for the fast kernels."""
+"""One replicate, step by step through the live choice: for any rule, and to test fast kernels."""
 
 import numpy as np
 
 from whitelie.kernel.arms import Array
 from whitelie.kernel.choice import choose, fill_words
-from whitelie.kernel.game import Game, new_state, pull, streams_of
+from whitelie.kernel.game import Game, pull, streams_of
 from whitelie.kernel.jit import jit
+from whitelie.kernel.rule import columns
+from whitelie.kernel.state import new_state
 from whitelie.kernel.words import ZERO, Word
 
 
@@ -16,7 +18,7 @@ def run_plain(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Arr
     history = np.empty((len(checkpoints), size), dtype=np.int32)
     streams = streams_of(seed, replicate, size)
     words = np.empty(size, dtype=np.uint64)
-    state = new_state(size)
+    state = new_state(size, columns(game.rule))
     t = ZERO
     for c in range(len(checkpoints)):
         while t < checkpoints[c]:

@@ -10,9 +10,11 @@ import math
 import numpy as np
 
 from whitelie.kernel.arms import Array
-from whitelie.kernel.choice import choose_among, exploration, mean_of
-from whitelie.kernel.game import MARGIN, Game, new_state, pull, streams_of
+from whitelie.kernel.choice import choose_among
+from whitelie.kernel.exploration import exploration
+from whitelie.kernel.game import MARGIN, Game, pull, streams_of
 from whitelie.kernel.jit import jit
+from whitelie.kernel.state import mean_of, new_state
 from whitelie.kernel.words import ZERO, Word
 
 
@@ -22,7 +24,7 @@ def run_ucb(game: Game, seed: Word, replicate: int, checkpoints: Array) -> Array
     size = len(game.thresholds)
     history = np.empty((len(checkpoints), size), dtype=np.int32)
     streams = streams_of(seed, replicate, size)
-    state = new_state(size)
+    state = new_state(size, ZERO)
     mean, width = np.full(size, math.inf), np.zeros(size)
     index = np.empty(size)
     t = ZERO

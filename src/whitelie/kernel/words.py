@@ -22,6 +22,9 @@ ZERO = cast(int, np.int64(0))
 Word = int | np.uint64
 """64 random bits: an unsigned integer when compiled, a plain one when not."""
 
+ZERO_WORD: Word = np.uint64(0)
+"""The word of whoever draws nothing."""
+
 
 @jit
 def word(key: Word, index: int | np.int64) -> Word:

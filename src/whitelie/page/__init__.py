@@ -1,8 +1,8 @@
 """Pages: HTML files with everything in them, to be read offline, on a phone or on paper.
 
-They load nothing from anywhere and run no script: pictures are inside as data, and a page's own
-content security policy forbids the rest. All texts are plain and are escaped. What pages look like
-in common is in page.css, what they are built from in page.html.
+They load nothing from elsewhere and run no script: figures are embedded as data, and a page's own
+content security policy forbids the rest. All texts are plain and are escaped. page.css is the style
+that pages share, page.html the macros that they are built from.
 """
 
 import base64
@@ -20,8 +20,8 @@ _NOT_A_VALUE = ("", "-", "–", "—", "∞")
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure: `name` is unique in the page, `alt` says what is seen to those who cannot see."""
+class PageFigure:
+    """A figure in a page: `name` is unique there, `alt` describes it to those who cannot see it."""
 
     name: str
     title: str
@@ -31,9 +31,9 @@ class Picture:
 
     @property
     def source(self) -> str:
-        """The picture itself as an address.
+        """The figure itself as a data address.
 
-        >>> Picture("1a", "Regret", "", "", "<svg/>").source
+        >>> PageFigure("1a", "Regret", "", "", "<svg/>").source
         'data:image/svg+xml;base64,PHN2Zy8+'
         """
         drawn = self.svg.encode() if isinstance(self.svg, str) else self.svg

@@ -1,8 +1,8 @@
-"""What the paper says of its experiments, each statement checked by a rule on the numbers.
+"""How measurements become a verdict on a statement of the paper.
 
-A rule measures quantities with intervals. The statement holds for a quantity if the whole interval
+A check measures quantities with intervals. The statement holds for a quantity if the whole interval
 says so, fails if the whole interval says the opposite, and is open otherwise; where it says
-nothing, as a bound above all that can be lost, the quantity does not count. A statement is
+nothing, as a bound above all that can be lost does, the quantity does not count. A statement is
 reproduced if it holds for all quantities, reproduced with a caveat if it holds for at least as many
 as it fails for, and not reproduced otherwise. The intervals of one statement hold together at 95 %
 (Bonferroni).
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from whitelie.paper import settings
+from whitelie.paper import experiments
 from whitelie.paper.runs import scenario_of
-from whitelie.result import Result
+from whitelie.simulation.result import Result
 
 Verdict = Literal["reproduced", "reproduced with a caveat", "not reproduced"]
 
@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, where it stands, what was found and what follows; `ours` are not the paper's."""
+    """A statement, its place, findings, verdict and reason; `ours` are not the paper's own."""
 
     id: str
     where: str
@@ -82,22 +82,22 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How a statement is checked: on which pictures, by which measurements, and what it means."""
+class Check:
+    """How a statement is checked: on which figures, by which measurements, and what it means."""
 
     id: str
     where: str
     says: str
-    pictures: tuple[str, ...]
+    figures: tuple[str, ...]
     rule: str
     measure: Callable[[Result], list[Measurement]]
     why: Mapping[Verdict, str]
     ours: bool = False
 
-    def examine(self, picture: str, result: Result) -> Finding:
-        """Return what one picture's result says of the statement."""
+    def examine(self, figure: str, result: Result) -> Finding:
+        """Return what one figure's result says of the statement."""
         measurements = tuple(self.measure(result))
-        return Finding(problem_of(picture), measurements, combined(measurements))
+        return Finding(problem_of(figure), measurements, combined(measurements))
 
     def conclude(self, findings: Sequence[Finding]) -> Claim:
         """Return the statement with its verdict over all findings."""
@@ -146,11 +146,11 @@ def counted(measurements: Sequence[Measurement]) -> str:
     return ", ".join(words) + "."
 
 
-def problem_of(picture: str) -> str:
-    """Return the name of the problem that a picture shows."""
-    if picture in settings.PANELS:
-        return scenario_of(picture).title
-    return f"{settings.ASYMPTOTIC_SCENARIO.title}, ε = {settings.ASYMPTOTIC_EPSILON:g}"
+def problem_of(figure: str) -> str:
+    """Return the name of the problem that a figure shows."""
+    if figure in experiments.PANELS:
+        return scenario_of(figure).title
+    return f"{experiments.ASYMPTOTIC_SCENARIO.title}, ε = {experiments.ASYMPTOTIC_EPSILON:g}"
 
 
 def _short(value: float) -> str:

@@ -2,8 +2,8 @@
 
 Five problems with three panels each: a, regret over time; b, regret against epsilon; c, local
 against global privacy. The paper's main problem is figure 1 here and its scenarios 1 to 4 are
-figures 2 to 5, so that "2b" is panel b of scenario 1. Then three illustrations, and what goes
-beyond the paper.
+figures 2 to 5, so that "2b" is panel b of scenario 1. Then the paper's three diagrams, and what
+goes beyond the paper.
 """
 
 import math
@@ -72,17 +72,18 @@ GLOBAL_PRIVACY = {
 }
 
 PANELS = tuple(f"{scenario.figure}{panel}" for scenario in SCENARIOS for panel in "abc")
-ILLUSTRATIONS = ("uninformative", "informative", "index")
-
-BEYOND = ("optimality", "exploration", "survey")
+DIAGRAMS = ("uninformative", "informative", "index")
+BEYOND_THE_PAPER = ("optimality", "exploration", "survey")
+FIGURES = (*PANELS, *DIAGRAMS, *BEYOND_THE_PAPER)
+"""The name of every figure of the report."""
 
 ASYMPTOTIC_SCENARIO, ASYMPTOTIC_EPSILON = SCENARIOS[4], 2.0
 """Where Theorem 1's constant shows soonest; on the main problem 10^7 steps are not enough."""
 
-LONGER = 100
+ASYMPTOTIC_HORIZON_FACTOR = 100
 """How many times the horizon is needed to see the constant of Theorem 1."""
 
-FEWER = 10
+ASYMPTOTIC_REPLICATES_DIVISOR = 10
 """How many times fewer replicates are run that long."""
 
 EXPLORATION: dict[str, Policy] = {

@@ -1,6 +1,6 @@
-"""What the rules measure: growth, differences, plateaus, shares of bounds, slopes.
+"""What the checks measure: growth, differences, plateaus, shares of bounds, slopes.
 
-Each takes a picture's result and returns its measurements, judged by the constants here.
+Each takes a figure's result and returns its measurements, judged by the constants here.
 """
 
 import math
@@ -11,42 +11,42 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from whitelie.bands import t_interval
 from whitelie.bounds import Form, lower_constant, randomized_response_bound
-from whitelie.paper import settings
+from whitelie.paper import experiments
 from whitelie.paper.claims import Measurement
 from whitelie.paper.runs import decades
 from whitelie.problem import Problem
-from whitelie.result import Result
+from whitelie.simulation.intervals import t_interval
+from whitelie.simulation.result import Result
 
-LINEAR = 8.0
-"""Regret that grows at least so much when time grows tenfold is called linear: T^0.9 or more."""
+LEAST_LINEAR_GROWTH = 8.0
+"""Regret is called linear if it grows by this factor when time grows tenfold: T^0.9 or more."""
 
-LOGARITHMIC = 3.0
-"""A decade may add at most so many times what the one before added; √T adds 3.2 times."""
+MOST_LOGARITHMIC_GROWTH = 3.0
+"""A decade may add at most so many times what the decade before added; √T adds 3.2 times."""
 
-FLAT = 0.25
-"""A plateau: regret falls with less than this power of 1/epsilon. Corollary 3 has the power 2."""
+MOST_PLATEAU_POWER = 0.25
+"""On a plateau regret falls with less than this power of 1/epsilon; Corollary 3 has power 2."""
 
-SATURATED = 0.8
+SATURATED_SHARE = 0.8
 """Regret above this share of uniform play's is limited by the horizon."""
 
-OPTIMAL = 0.25
-"""The slope against ln T is Theorem 1's constant up to this share."""
+OPTIMAL_TOLERANCE = 0.25
+"""An optimal policy's slope against ln T differs from Theorem 1's constant by less."""
 
 
 def linear_growth(result: Result) -> list[Measurement]:
     """Naive policies: regret at T over regret at T/10."""
     _, tenth, last = decades(result.horizon)
-    names = _labels(settings.NAIVE)
+    names = _labels(experiments.NAIVE)
     ratios = [_ratio(_at(result, name, last), _at(result, name, tenth)) for name in names]
-    return _judged(names, ratios, least=LINEAR)
+    return _judged(names, ratios, least=LEAST_LINEAR_GROWTH)
 
 
 def logarithmic_growth(result: Result) -> list[Measurement]:
     """Corrected policies: what the last decade added over what the one before added."""
     hundredth, tenth, last = decades(result.horizon)
-    names = _labels(settings.CORRECTED)
+    names = _labels(experiments.CORRECTED)
     ratios = [
         _ratio(
             _at(result, name, last) - _at(result, name, tenth),
@@ -54,13 +54,13 @@ def logarithmic_growth(result: Result) -> list[Measurement]:
         )
         for name in names
     ]
-    return _judged(names, ratios, most=LOGARITHMIC)
+    return _judged(names, ratios, most=MOST_LOGARITHMIC_GROWTH)
 
 
 def excess(result: Result, others: Sequence[Any]) -> dict[str, tuple[xr.DataArray, xr.DataArray]]:
     """Return the regret of each policy above its corrected kin, at T/10 and at T."""
     _, tenth, last = decades(result.horizon)
-    pairs = zip(_labels(others), _labels(settings.CORRECTED), strict=True)
+    pairs = zip(_labels(others), _labels(experiments.CORRECTED), strict=True)
     return {
         f"{other} − {own}": (
             _at(result, other, tenth) - _at(result, own, tenth),
@@ -72,19 +72,19 @@ def excess(result: Result, others: Sequence[Any]) -> dict[str, tuple[xr.DataArra
 
 def wrapped_excess(result: Result) -> list[Measurement]:
     """WRAPPER's regret above that of the corrected policy of the same rule, at T."""
-    found = {name: last for name, (_, last) in excess(result, settings.WRAPPED).items()}
-    return _judged(found, found.values(), least=0)
+    at_end = {name: last for name, (_, last) in excess(result, experiments.WRAPPED).items()}
+    return _judged(at_end, at_end.values(), least=0)
 
 
 def naive_excess(result: Result) -> list[Measurement]:
     """Naive regret above that of the corrected policy of the same rule, at T."""
-    found = {name: last for name, (_, last) in excess(result, settings.NAIVE).items()}
-    return _judged(found, found.values(), least=0)
+    at_end = {name: last for name, (_, last) in excess(result, experiments.NAIVE).items()}
+    return _judged(at_end, at_end.values(), least=0)
 
 
 def widening(result: Result) -> list[Measurement]:
     """How much the last decade added to those differences."""
-    both = excess(result, settings.WRAPPED) | excess(result, settings.NAIVE)
+    both = excess(result, experiments.WRAPPED) | excess(result, experiments.NAIVE)
     added = {name: last - tenth for name, (tenth, last) in both.items()}
     return _judged(added, added.values(), least=0)
 
@@ -92,9 +92,9 @@ def widening(result: Result) -> list[Measurement]:
 def fall(result: Result) -> list[Measurement]:
     """Regret at each epsilon minus regret at the next larger one."""
     falls = {}
-    for name in _labels(settings.AGAINST_EPSILON):
+    for name in _labels(experiments.AGAINST_EPSILON):
         regret = _last(result, name)
-        for low, high in zip(settings.EPSILONS, settings.EPSILONS[1:], strict=False):
+        for low, high in zip(experiments.EPSILONS, experiments.EPSILONS[1:], strict=False):
             step = f"{name}, ε {low:g} → {high:g}"
             falls[step] = regret.sel(epsilon=low) - regret.sel(epsilon=high)
     return _judged(falls, falls.values(), least=0)
@@ -103,7 +103,7 @@ def fall(result: Result) -> list[Measurement]:
 def plateau(result: Result, low: float, high: float) -> dict[str, xr.DataArray]:
     """Return the power of 1/epsilon with which each policy's regret falls from low to high."""
     powers = {}
-    for name in _labels(settings.AGAINST_EPSILON):
+    for name in _labels(experiments.AGAINST_EPSILON):
         regret = _last(result, name)
         ratio = _log_ratio(regret.sel(epsilon=low), regret.sel(epsilon=high))
         powers[name] = ratio / math.log(high / low)
@@ -112,23 +112,23 @@ def plateau(result: Result, low: float, high: float) -> dict[str, xr.DataArray]:
 
 def low_plateau(result: Result) -> list[Measurement]:
     """The power of the fall from the smallest epsilon to the next, unless play is uniform there."""
-    powers = plateau(result, *settings.EPSILONS[:2])
-    found = _judged(powers, powers.values(), most=FLAT)
+    powers = plateau(result, *experiments.EPSILONS[:2])
+    measured = _judged(powers, powers.values(), most=MOST_PLATEAU_POWER)
     uniform = uniform_play(result.problems[0], result.horizon)
     return [
         replace(each, counts=not (each.holds and _saturated(result, each.of, uniform)))
-        for each in found
+        for each in measured
     ]
 
 
 def _saturated(result: Result, policy: str, uniform: float) -> bool:
-    return bool(_last(result, policy)[0].mean() > SATURATED * uniform)
+    return bool(_last(result, policy)[0].mean() > SATURATED_SHARE * uniform)
 
 
 def high_plateau(result: Result) -> list[Measurement]:
     """The power of the fall from the second largest epsilon to the largest."""
-    powers = plateau(result, *settings.EPSILONS[-2:])
-    return _judged(powers, powers.values(), most=FLAT)
+    powers = plateau(result, *experiments.EPSILONS[-2:])
+    return _judged(powers, powers.values(), most=MOST_PLATEAU_POWER)
 
 
 def share_of_bound(form: Form) -> Callable[[Result], list[Measurement]]:
@@ -138,13 +138,14 @@ def share_of_bound(form: Form) -> Callable[[Result], list[Measurement]]:
         problem, horizon = result.problems[0], result.horizon
         worst = max(problem.gaps) * horizon
         shares, vacuous = {}, []
-        for name in _labels(settings.AGAINST_EPSILON):
-            for epsilon, private in zip(settings.EPSILONS, result.problems, strict=True):
+        for name in _labels(experiments.AGAINST_EPSILON):
+            for epsilon, private in zip(experiments.EPSILONS, result.problems, strict=True):
                 bound = randomized_response_bound(private, float(horizon), form=form)
                 shares[f"{name}, ε {epsilon:g}"] = _last(result, name).sel(epsilon=epsilon) / bound
                 vacuous.append(bound >= worst)
-        found = _judged(shares, shares.values(), most=1)
-        return [replace(each, counts=not none) for each, none in zip(found, vacuous, strict=True)]
+        judged = _judged(shares, shares.values(), most=1)
+        pairs = zip(judged, vacuous, strict=True)
+        return [replace(each, counts=not says_nothing) for each, says_nothing in pairs]
 
     return measure
 
@@ -153,11 +154,11 @@ def local_excess(public: str) -> Callable[[Result], list[Measurement]]:
     """Regret of the locally private policies minus that of a globally private one, at T."""
 
     def measure(result: Result) -> list[Measurement]:
-        found = {
+        differences = {
             f"{local} − {public}": _last(result, local) - _last(result, public)
-            for local in _labels(settings.AGAINST_EPSILON)
+            for local in _labels(experiments.AGAINST_EPSILON)
         }
-        return _judged(found, found.values(), least=0)
+        return _judged(differences, differences.values(), least=0)
 
     return measure
 
@@ -174,8 +175,8 @@ def slopes(result: Result) -> dict[str, xr.DataArray]:
 
 def slope(result: Result) -> list[Measurement]:
     """The slopes of the policies that the theorems are about."""
-    found = {name: slopes(result)[name] for name in ("kl-UCB-CF", "TS-CF")}
-    return _judged(found, found.values(), least=1 - OPTIMAL, most=1 + OPTIMAL)
+    chosen = {name: slopes(result)[name] for name in ("kl-UCB-CF", "TS-CF")}
+    return _judged(chosen, chosen.values(), least=1 - OPTIMAL_TOLERANCE, most=1 + OPTIMAL_TOLERANCE)
 
 
 def uniform_play(problem: Problem, horizon: int) -> float:
@@ -217,11 +218,11 @@ def _judged(
 ) -> list[Measurement]:
     """Return the means with intervals; a statement holds for those between least and most."""
     every = dict(zip(names, replicates, strict=True))
-    statements = len(every) * len(settings.SCENARIOS)
+    statements = len(every) * len(experiments.SCENARIOS)
     judged = []
     for name, values in every.items():
-        found = t_interval(values, statements=statements)
-        value, lower, upper = (float(found[key]) for key in ("mean", "lower", "upper"))
+        interval = t_interval(values, statements=statements)
+        value, lower, upper = (float(interval[key]) for key in ("mean", "lower", "upper"))
         if not math.isfinite(value + lower + upper):
             judged.append(Measurement(name, None, None, None, None))
             continue

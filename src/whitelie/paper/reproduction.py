@@ -1,8 +1,8 @@
 """The whole reproduction: simulate, draw, check the claims, and write one report.
 
 A folder holds one reproduction: settings.json says its scale, runs/ the simulations, figures/ the
-pictures as SVG and PDF; claims.json, record.md and report.html are what they add up to. What was
-simulated is never simulated again; everything else is made anew each time.
+figures as SVG and PDF; claims.json, record.md and report.html are made from both. What was
+simulated is never simulated again; everything else is written again each time.
 """
 
 import json
@@ -17,96 +17,103 @@ from pathlib import Path
 
 from whitelie.errors import InvalidInput
 from whitelie.kernel.jit import source_hash
+from whitelie.kernel.numbers import NUMBERS
 from whitelie.page import Table
-from whitelie.paper import settings, summary, tables
+from whitelie.paper import experiments
 from whitelie.paper.claims import Claim
-from whitelie.paper.pictures import Album, Sight
-from whitelie.paper.reading import READINGS
-from whitelie.paper.record import record
-from whitelie.paper.report import Report, Section, render
-from whitelie.paper.runs import Runs, Scale, Times
+from whitelie.paper.experiments import BEYOND_THE_PAPER, FIGURES
+from whitelie.paper.figures.figure import CheckedFigure, FigureMaker
+from whitelie.paper.report import summary, tables
+from whitelie.paper.report.page import ReportPage, Section, render
+from whitelie.paper.report.record import record
+from whitelie.paper.report.texts import READINGS
+from whitelie.paper.runs import Scale, StoredRuns, Times
 from whitelie.paper.statements import conclude
-from whitelie.progress import progress
-from whitelie.simulation import Workers
-from whitelie.store import claim_folder
+from whitelie.simulation.chunks import claim_folder
+from whitelie.simulation.progress import progress
+from whitelie.simulation.work import Workers
 
-PANELS_CLOCK, BEYOND_CLOCK, PICTURES_CLOCK = "clock: panels", "clock: beyond", "clock: pictures"
-ALL = (*settings.PANELS, *settings.ILLUSTRATIONS, *settings.BEYOND)
+PANELS_CLOCK, BEYOND_CLOCK, FIGURES_CLOCK = "clock: panels", "clock: beyond", "clock: pictures"
+"""Keys of times.json."""
+
 FORMAT = 1
+"""The version of the folder's settings.json."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A reproduction in a folder, at a scale, of some pictures or of all."""
+    """A reproduction in a folder, at a scale, of some figures or of all."""
 
     folder: Path
     scale: Scale
-    pictures: tuple[str, ...] = ALL
+    figures: tuple[str, ...] = FIGURES
 
     def __post_init__(self) -> None:
-        for name in self.pictures:
-            if name not in ALL:
-                reason = f"there is no such picture; choose among {', '.join(ALL)}"
+        for name in self.figures:
+            if name not in FIGURES:
+                reason = f"there is no such figure; choose among {', '.join(FIGURES)}"
                 raise InvalidInput("only", name, reason)
 
-    def run(self, workers: Workers) -> Report:
-        """Do all that is missing, write all files and return the report."""
+    def run(self, workers: Workers) -> ReportPage:
+        """Simulate what is missing, write all files, and return the page of the report."""
         claim_folder("out", self.folder, self._settings())
-        runs = Runs(self.folder / "runs", self.scale)
+        runs = StoredRuns(self.folder / "runs", self.scale)
         with runs.times.clock(PANELS_CLOCK):
-            runs.fill([name for name in self.pictures if name not in settings.BEYOND], workers)
+            runs.fill([name for name in self.figures if name not in BEYOND_THE_PAPER], workers)
         with runs.times.clock(BEYOND_CLOCK):
-            runs.fill([name for name in self.pictures if name in settings.BEYOND], workers)
-        with runs.times.clock(PICTURES_CLOCK):
-            sights = self._draw(runs, shown=workers.progress)
-        claims = conclude(sight.findings for sight in sights)
-        report = self._report(sights, claims, runs)
+            runs.fill([name for name in self.figures if name in BEYOND_THE_PAPER], workers)
+        with runs.times.clock(FIGURES_CLOCK):
+            figures = self._draw(runs, show_progress=workers.progress)
+        claims = conclude(figure.findings for figure in figures)
+        page = self._page(figures, claims, runs)
         self._write("claims.json", self._claims(claims))
-        self._write("record.md", record(report))
-        self._write("report.html", render(report))
-        return report
+        self._write("record.md", record(page))
+        self._write("report.html", render(page))
+        return page
 
     @property
     def described(self) -> str:
-        """The scale in words, and which pictures were made if not all."""
-        if set(self.pictures) == set(ALL):
+        """The scale in words, and which figures were made if not all."""
+        if set(self.figures) == set(FIGURES):
             return describe(self.scale)
-        return f"only {', '.join(self.pictures)}; {describe(self.scale)}"
+        return f"only {', '.join(self.figures)}; {describe(self.scale)}"
 
     def _settings(self) -> dict[str, object]:
-        return {"format": FORMAT, "kernel": source_hash(), **asdict(self.scale)}
+        return {"format": FORMAT, "kernel": NUMBERS, **asdict(self.scale)}
 
-    def _draw(self, runs: Runs, *, shown: bool) -> list[Sight]:
+    def _draw(self, runs: StoredRuns, *, show_progress: bool) -> list[CheckedFigure]:
         folder = self.folder / "figures"
         folder.mkdir(exist_ok=True)
-        album = Album(runs, self.scale, folder)
-        sights = []
-        chosen = [name for name in ALL if name in self.pictures]
-        with progress("pictures", len(chosen), shown=shown) as advance:
+        maker = FigureMaker(runs, self.scale, folder)
+        figures = []
+        chosen = [name for name in FIGURES if name in self.figures]
+        with progress("figures", len(chosen), shown=show_progress) as advance:
             for name in chosen:
-                sights.append(album.make(name))
+                figures.append(maker.make(name))
                 advance(1)
-        return sights
+        return figures
 
     def _claims(self, claims: Sequence[Claim]) -> str:
-        told = {
+        data = {
             **asdict(self.scale),
-            "pictures": list(self.pictures),
+            "pictures": list(self.figures),
             "claims": [asdict(claim) for claim in claims],
         }
-        return json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False)
+        return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
 
-    def _report(self, sights: Sequence[Sight], claims: Sequence[Claim], runs: Runs) -> Report:
-        entries = [entry for sight in sights for entry in sight.entries]
-        found = tuple(tables.tables(entries))
-        return Report(
+    def _page(
+        self, figures: Sequence[CheckedFigure], claims: Sequence[Claim], runs: StoredRuns
+    ) -> ReportPage:
+        entries = [entry for figure in figures for entry in figure.entries]
+        numbers = tuple(tables.tables(entries))
+        return ReportPage(
             headline="Corrupt Bandits for Preserving Local Privacy, reproduced",
-            quick=self.scale.replicates < settings.REPLICATES,
+            quick=self.scale.replicates < experiments.REPLICATES,
             scale=self.described,
-            summary=summary.sentences(claims, found),
+            summary=summary.sentences(claims, numbers),
             claims=claims,
-            sections=tuple(_sections(sights)),
-            tables=found,
+            sections=tuple(_sections(figures)),
+            tables=numbers,
             readings=READINGS,
             provenance=_provenance(self.described),
             times=_times(runs.times),
@@ -126,27 +133,31 @@ def describe(scale: Scale) -> str:
     '5 problems, 1,000 replicates, T = 100,000, seed 2018'
     """
     return (
-        f"{len(settings.SCENARIOS)} problems, {scale.replicates:,} replicates, "
+        f"{len(experiments.SCENARIOS)} problems, {scale.replicates:,} replicates, "
         f"T = {scale.horizon:,}, seed {scale.seed}"
     )
 
 
-def _sections(sights: Sequence[Sight]) -> list[Section]:
+def _sections(figures: Sequence[CheckedFigure]) -> list[Section]:
     groups = [
         (scenario.title, means_in_words(scenario.means), f"{scenario.figure}")
-        for scenario in settings.SCENARIOS
+        for scenario in experiments.SCENARIOS
     ]
     sections = []
-    for title, intro, figure in groups:
-        panels = [each.picture for each in sights if each.picture.name.startswith(figure)]
+    for title, intro, number in groups:
+        panels = [each.shown for each in figures if each.shown.name.startswith(number)]
         sections.append(Section(title, intro, tuple(panels)))
     for title, intro, names in (
-        ("Illustrations", "The paper's three drawings, computed.", settings.ILLUSTRATIONS),
-        ("Beyond the paper", "What the paper could not afford, or did not ask.", settings.BEYOND),
+        ("Diagrams", "The paper's three diagrams, computed.", experiments.DIAGRAMS),
+        (
+            "Beyond the paper",
+            "What the paper could not afford, or did not ask.",
+            BEYOND_THE_PAPER,
+        ),
     ):
-        shown = [each.picture for each in sights if each.picture.name in names]
+        shown = [each.shown for each in figures if each.shown.name in names]
         sections.append(Section(title, intro, tuple(shown)))
-    return [section for section in sections if section.pictures]
+    return [section for section in sections if section.figures]
 
 
 def means_in_words(means: Sequence[float]) -> str:
@@ -189,7 +200,7 @@ def _processor() -> str:
 
 
 def _times(times: Times) -> Table:
-    """Return how long each group of runs took on one core, and how long one had to wait."""
+    """Return the time of each group of runs on one core, and the time by the clock."""
     rows = []
     for title, mark in {
         "unequal noise: panels a and c = 0, one core": "-unequal-noise",
@@ -198,7 +209,7 @@ def _times(times: Times) -> Table:
         "real survey, one core": "survey",
         "panels, by the clock": PANELS_CLOCK,
         "beyond the paper, by the clock": BEYOND_CLOCK,
-        "pictures, by the clock": PICTURES_CLOCK,
+        "figures, by the clock": FIGURES_CLOCK,
     }.items():
         seconds = times.total(mark)
         if seconds is not None:

@@ -1,6 +1,6 @@
-"""The simulations behind the pictures: which ones each needs, kept in one folder and resumed.
+"""The simulations behind the figures: which ones each needs, saved and resumed.
 
-Runs of one problem share a store, whatever the policies: what two pictures need is simulated once.
+Runs of one problem share a store, whatever the policies: what two figures need is simulated once.
 """
 
 import json
@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whitelie.errors import InvalidInput, whole_number
-from whitelie.paper import settings
-from whitelie.paper.settings import SCENARIOS, Scenario
+from whitelie.paper import experiments
+from whitelie.paper.experiments import SCENARIOS, Scenario
 from whitelie.paper.survey import contested_problem
 from whitelie.policy import Policy
 from whitelie.problem import Problem
-from whitelie.result import Result
-from whitelie.simulation import Finished, Line, Work, Workers
-from whitelie.store import Store
+from whitelie.simulation.chunks import ChunkStore
+from whitelie.simulation.result import Result
+from whitelie.simulation.work import FinishedChunk, PolicyTask, Simulation, Workers
 
 CHECKPOINTS = 180
-WRITE_EVERY_SECONDS = 2.0
+TIMES_WRITE_INTERVAL_SECONDS = 2.0
 MOST_REPLICATES = 1_000_000
 
 
@@ -33,12 +33,12 @@ MOST_REPLICATES = 1_000_000
 class Scale:
     """How much is simulated: as much as in the paper unless told otherwise."""
 
-    horizon: int = settings.HORIZON
-    replicates: int = settings.REPLICATES
-    seed: int = settings.SEED
+    horizon: int = experiments.HORIZON
+    replicates: int = experiments.REPLICATES
+    seed: int = experiments.SEED
 
     def __post_init__(self) -> None:
-        most = (2**31 - 1) // settings.LONGER
+        most = (2**31 - 1) // experiments.ASYMPTOTIC_HORIZON_FACTOR
         reason = f"claims compare decades of time: give from 1,000 to {most:,} steps"
         if not 1_000 <= whole_number("horizon", self.horizon) <= most:
             raise InvalidInput("horizon", self.horizon, reason)
@@ -73,48 +73,48 @@ def decades(horizon: int) -> tuple[int, int, int]:
 
 def over_time(scenario: Scenario, scale: Scale) -> Run:
     """Panel a: nine policies under unequal noise."""
-    return _unequal_noise(scenario, scale, _named(settings.OVER_TIME))
+    return _unequal_noise(scenario, scale, _named(experiments.OVER_TIME))
 
 
 def private(scenario: Scenario, scale: Scale, epsilon: float) -> Run:
     """A point of panel b: kl-UCB-CF and TS-CF at one level of privacy."""
-    return _private(scenario, scale, epsilon, _named(settings.AGAINST_EPSILON))
+    return _private(scenario, scale, epsilon, _named(experiments.AGAINST_EPSILON))
 
 
 def local_and_global(scenario: Scenario, scale: Scale) -> Run:
     """Panel c: panel b at epsilon = 1, beside DP-UCB-INT on the rewards themselves."""
-    policies = _named(settings.AGAINST_EPSILON) | settings.GLOBAL_PRIVACY
-    return _private(scenario, scale, settings.COMPARED_EPSILON, policies)
+    policies = _named(experiments.AGAINST_EPSILON) | experiments.GLOBAL_PRIVACY
+    return _private(scenario, scale, experiments.COMPARED_EPSILON, policies)
 
 
 def exploration(scenario: Scenario, scale: Scale) -> Run:
     """Beyond the paper: c = 0 beside c = 3."""
-    return _unequal_noise(scenario, scale, settings.EXPLORATION)
+    return _unequal_noise(scenario, scale, experiments.EXPLORATION)
 
 
 def optimality(scale: Scale) -> Run:
     """Beyond the paper: one problem for so long that Theorem 1's constant shows."""
-    horizon = settings.LONGER * scale.horizon
-    replicates = max(2, scale.replicates // settings.FEWER)
-    problem = settings.ASYMPTOTIC_SCENARIO.private(settings.ASYMPTOTIC_EPSILON)
-    return Run("optimality", problem, settings.OPTIMALITY, horizon, replicates)
+    horizon = experiments.ASYMPTOTIC_HORIZON_FACTOR * scale.horizon
+    replicates = max(2, scale.replicates // experiments.ASYMPTOTIC_REPLICATES_DIVISOR)
+    problem = experiments.ASYMPTOTIC_SCENARIO.private(experiments.ASYMPTOTIC_EPSILON)
+    return Run("optimality", problem, experiments.OPTIMALITY, horizon, replicates)
 
 
 def survey(scale: Scale) -> Run:
     """Beyond the paper: a real survey, whose corruption nobody here added."""
-    horizon = min(settings.SURVEY_HORIZON, scale.horizon)
-    policies = _named(settings.SURVEY_POLICIES)
+    horizon = min(experiments.SURVEY_HORIZON, scale.horizon)
+    policies = _named(experiments.SURVEY_POLICIES)
     return Run("survey", contested_problem(), policies, horizon, scale.replicates)
 
 
-def runs_of(picture: str, scale: Scale) -> list[Run]:
-    """Return the runs that a picture shows; an illustration needs none."""
-    if picture in settings.PANELS:
-        scenario = scenario_of(picture)
-        if picture.endswith("b"):
-            return [private(scenario, scale, epsilon) for epsilon in settings.EPSILONS]
-        return [(over_time if picture.endswith("a") else local_and_global)(scenario, scale)]
-    match picture:
+def runs_of(figure: str, scale: Scale) -> list[Run]:
+    """Return the runs that a figure shows; an diagram needs none."""
+    if figure in experiments.PANELS:
+        scenario = scenario_of(figure)
+        if figure.endswith("b"):
+            return [private(scenario, scale, epsilon) for epsilon in experiments.EPSILONS]
+        return [(over_time if figure.endswith("a") else local_and_global)(scenario, scale)]
+    match figure:
         case "optimality":
             return [optimality(scale)]
         case "exploration":
@@ -130,7 +130,7 @@ def scenario_of(panel: str) -> Scenario:
 
 
 class Times:
-    """How many seconds things took so far, kept in a file that is never far behind."""
+    """How many seconds each part took so far, saved in a file every few seconds."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -142,7 +142,7 @@ class Times:
     def add(self, name: str, seconds: float) -> None:
         """Add seconds to a name; the file follows every few seconds."""
         self._seconds[name] += seconds
-        if time.monotonic() - self._written > WRITE_EVERY_SECONDS:
+        if time.monotonic() - self._written > TIMES_WRITE_INTERVAL_SECONDS:
             self.write()
 
     def write(self) -> None:
@@ -155,7 +155,7 @@ class Times:
 
     @contextmanager
     def clock(self, name: str) -> Iterator[None]:
-        """Add what passes on the wall's clock."""
+        """Add the time that passes by the clock."""
         start = time.monotonic()
         try:
             yield
@@ -165,48 +165,48 @@ class Times:
 
     def total(self, mark: str) -> float | None:
         """Return the seconds of all names that contain a mark, or None if there are none."""
-        found = [seconds for name, seconds in self._seconds.items() if mark in name]
-        return sum(found) if found else None
+        seconds = [spent for name, spent in self._seconds.items() if mark in name]
+        return sum(seconds) if seconds else None
 
 
-class Runs:
-    """The runs of one reproduction, in stores under a folder."""
+class StoredRuns:
+    """The runs of one reproduction, each in a store under one folder."""
 
     def __init__(self, folder: Path, scale: Scale) -> None:
         self._folder = folder
         self._scale = scale
         self.times = Times(folder / "times.json")
 
-    def fill(self, pictures: Iterable[str], workers: Workers) -> None:
-        """Simulate what the pictures need and the stores do not have yet."""
-        needed = [run for picture in pictures for run in runs_of(picture, self._scale)]
-        lines: list[Line] = []
-        stores: dict[int, tuple[str, Store]] = {}
+    def fill(self, figures: Iterable[str], workers: Workers) -> None:
+        """Simulate what the figures need and the stores do not have yet."""
+        needed = [run for figure in figures for run in runs_of(figure, self._scale)]
+        tasks: list[PolicyTask] = []
+        stores: dict[int, tuple[str, ChunkStore]] = {}
         for run in _merged(needed):
-            work = self._work(run)
-            stores[id(work)] = run.store, work.open(self._folder / run.store)
-            lines += work.missing_lines(stores[id(work)][1])
+            simulation = self._simulation(run)
+            stores[id(simulation)] = run.store, simulation.open(self._folder / run.store)
+            tasks += simulation.missing_tasks(stores[id(simulation)][1])
 
-        def keep(finished: Finished) -> None:
-            work = finished.line.work
-            name, store = stores[id(work)]
-            work.save(store, finished)
+        def save(finished: FinishedChunk) -> None:
+            simulation = finished.task.simulation
+            name, store = stores[id(simulation)]
+            simulation.save(store, finished)
             self.times.add(name, finished.seconds)
 
-        workers.do(lines, keep)
+        workers.run(tasks, save)
 
     def result(self, run: Run) -> Result:
         """Return the result of a run whose store is filled."""
-        return self._work(run).run(Workers(), self._folder / run.store)[0]
+        return self._simulation(run).run(Workers(), self._folder / run.store)[0]
 
     def against_epsilon(self, scenario: Scenario) -> Result:
         """Return panel b: the results at the seven levels of privacy."""
-        points = [private(scenario, self._scale, epsilon) for epsilon in settings.EPSILONS]
-        return Result.stack([self.result(run) for run in points], "epsilon", settings.EPSILONS)
+        points = [private(scenario, self._scale, epsilon) for epsilon in experiments.EPSILONS]
+        return Result.stack([self.result(run) for run in points], "epsilon", experiments.EPSILONS)
 
-    def _work(self, run: Run) -> Work:
+    def _simulation(self, run: Run) -> Simulation:
         cell = (run.problem, run.policies)
-        return Work([cell], run.horizon, run.replicates, self._scale.seed, run.checkpoints)
+        return Simulation([cell], run.horizon, run.replicates, self._scale.seed, run.checkpoints)
 
 
 def _merged(runs: Sequence[Run]) -> list[Run]:

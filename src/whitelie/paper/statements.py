@@ -1,40 +1,40 @@
-"""What the paper says of its experiments, and the rule that checks each statement."""
+"""What the paper says of its experiments, and the check of each statement."""
 
 from collections.abc import Iterable, Mapping
 
-from whitelie.paper import measures, settings
-from whitelie.paper.claims import Claim, Finding, Rule
-from whitelie.result import Result
+from whitelie.paper import experiments, measures
+from whitelie.paper.claims import Check, Claim, Finding
+from whitelie.simulation.result import Result
 
 
-def examine(picture: str, result: Result) -> dict[str, Finding]:
-    """Return what a picture's result says of each statement that rests on it, by the rule's id."""
-    return {rule.id: rule.examine(picture, result) for rule in RULES if picture in rule.pictures}
+def examine(figure: str, result: Result) -> dict[str, Finding]:
+    """Return what a figure's result says of each statement that rests on it, by its id."""
+    return {each.id: each.examine(figure, result) for each in CHECKS if figure in each.figures}
 
 
 def conclude(examined: Iterable[Mapping[str, Finding]]) -> list[Claim]:
-    """Return all statements of which the examined pictures can speak."""
+    """Return the verdict on every statement that rests on an examined figure."""
     every = list(examined)
     claims = []
-    for rule in RULES:
-        findings = [findings[rule.id] for findings in every if rule.id in findings]
+    for check in CHECKS:
+        findings = [findings[check.id] for findings in every if check.id in findings]
         if findings:
-            claims.append(rule.conclude(findings))
+            claims.append(check.conclude(findings))
     return claims
 
 
 def _panels(letter: str) -> tuple[str, ...]:
-    return tuple(f"{scenario.figure}{letter}" for scenario in settings.SCENARIOS)
+    return tuple(f"{scenario.figure}{letter}" for scenario in experiments.SCENARIOS)
 
 
-RULES = (
-    Rule(
+CHECKS = (
+    Check(
         id="naive-linear",
         where="section 6.1",
         says="Traditional bandit algorithms are unable to solve the corrupt bandit problem.",
-        pictures=_panels("a"),
+        figures=_panels("a"),
         rule="R(T)/R(T/10) of naive kl-UCB, UCB1 and TS is at least "
-        f"{measures.LINEAR:g}: linear regret",
+        f"{measures.LEAST_LINEAR_GROWTH:g}: linear regret",
         measure=measures.linear_growth,
         why={
             "reproduced": "Naive policies settle on arms that look best through the noise. In "
@@ -45,13 +45,13 @@ RULES = (
             "not reproduced": "This does not show linear regret.",
         },
     ),
-    Rule(
+    Check(
         id="corrected-logarithmic",
         where="Theorems 2 and 3, Corollary 1, seen in section 6.1",
         says="The regret of kl-UCB-CF, UCB-CF and TS-CF is logarithmic.",
-        pictures=_panels("a"),
+        figures=_panels("a"),
         rule="the last decade of time adds at most "
-        f"{measures.LOGARITHMIC:g} times what the decade before added "
+        f"{measures.MOST_LOGARITHMIC_GROWTH:g} times what the decade before added "
         "(linear regret adds 10 times)",
         measure=measures.logarithmic_growth,
         why={
@@ -63,11 +63,11 @@ RULES = (
             "not reproduced": "This does not show logarithmic regret.",
         },
     ),
-    Rule(
+    Check(
         id="wrapper-worse",
         where="section 6",
         says="WRAPPER performs worse than the proposed algorithms, even with linear corruption.",
-        pictures=_panels("a"),
+        figures=_panels("a"),
         rule="at T, WR's regret minus that of the corrected policy of the same rule is above 0",
         measure=measures.wrapped_excess,
         why={
@@ -77,11 +77,11 @@ RULES = (
             "not reproduced": "This does not show WRAPPER to be worse.",
         },
     ),
-    Rule(
+    Check(
         id="naive-worse",
         where="section 6.1",
         says="The proposed algorithms have lower regret than algorithms that ignore corruption.",
-        pictures=_panels("a"),
+        figures=_panels("a"),
         rule="at T, naive regret minus that of the corrected policy of the same rule is above 0",
         measure=measures.naive_excess,
         why={
@@ -91,11 +91,11 @@ RULES = (
             "not reproduced": "This does not show naive policies to be worse.",
         },
     ),
-    Rule(
+    Check(
         id="superiority-grows",
         where="section 6.1",
         says="The superiority of the proposed algorithms is more pronounced as time increases.",
-        pictures=_panels("a"),
+        figures=_panels("a"),
         rule="those differences are larger at T than at T/10",
         measure=measures.widening,
         why={
@@ -105,11 +105,11 @@ RULES = (
             "not reproduced": "This does not show growing differences.",
         },
     ),
-    Rule(
+    Check(
         id="falls-with-epsilon",
         where="section 6.2",
         says="The regret of kl-UCB-CF and TS-CF decreases with increasing ε.",
-        pictures=_panels("b"),
+        figures=_panels("b"),
         rule="regret at each ε minus regret at the next larger one is above 0",
         measure=measures.fall,
         why={
@@ -119,14 +119,14 @@ RULES = (
             "not reproduced": "This does not show a fall.",
         },
     ),
-    Rule(
+    Check(
         id="plateau-low",
         where="section 6.2",
         says="For ε < 1/4 the regret tends to plateau, as a change in ε changes privacy little.",
-        pictures=_panels("b"),
+        figures=_panels("b"),
         rule="from ε = 1/8 to 1/4 regret falls with a power of 1/ε below "
-        f"{measures.FLAT:g} (theory: 2); regret above {measures.SATURATED:.0%} of uniform play's "
-        "is the horizon's and does not count",
+        f"{measures.MOST_PLATEAU_POWER:g} (theory: 2); regret above "
+        f"{measures.SATURATED_SHARE:.0%} of uniform play's is the horizon's and does not count",
         measure=measures.low_plateau,
         why={
             "reproduced": "Regret is flat at small ε, away from what the horizon allows.",
@@ -137,12 +137,13 @@ RULES = (
             "more (marked –): that is the horizon, not privacy.",
         },
     ),
-    Rule(
+    Check(
         id="plateau-high",
         where="section 6.2",
         says="For ε > 4 the regret tends to plateau.",
-        pictures=_panels("b"),
-        rule=f"from ε = 4 to 8 regret falls with a power of 1/ε below {measures.FLAT:g}",
+        figures=_panels("b"),
+        rule="from ε = 4 to 8 regret falls with a power of 1/ε below "
+        f"{measures.MOST_PLATEAU_POWER:g}",
         measure=measures.high_plateau,
         why={
             "reproduced": "This plateau is real: at ε = 4 an answer is truthful with probability "
@@ -151,11 +152,11 @@ RULES = (
             "not reproduced": "This does not show a plateau.",
         },
     ),
-    Rule(
+    Check(
         id="below-printed-bound",
         where="section 6.2, Corollary 3",
         says="The regret lies below the upper bound UB (2·ln T/(Δ·slope²), as printed).",
-        pictures=_panels("b"),
+        figures=_panels("b"),
         rule="regret over the bound is below 1; a bound above Δ·T, what the worst arm alone would "
         "cost, does not count",
         measure=measures.share_of_bound("printed"),
@@ -166,11 +167,11 @@ RULES = (
             "not reproduced": "This does not show regret below the bound.",
         },
     ),
-    Rule(
+    Check(
         id="below-tight-bound",
         where="whitelie's reading of Corollary 3",
         says="The regret lies below ln T/(2·Δ·slope²), what Pinsker's inequality gives.",
-        pictures=_panels("b"),
+        figures=_panels("b"),
         rule="as for the printed bound",
         measure=measures.share_of_bound("tight"),
         why={
@@ -181,11 +182,11 @@ RULES = (
         },
         ours=True,
     ),
-    Rule(
+    Check(
         id="global-lower",
         where="section 6.3",
         says="Lower regret for achieving global privacy is to be expected.",
-        pictures=_panels("c"),
+        figures=_panels("c"),
         rule="at T, regret of kl-UCB-CF and TS-CF at ε = 1 minus that of DP-UCB-INT with input "
         "ε = 1 is above 0",
         measure=measures.local_excess("DP-UCB-INT"),
@@ -198,11 +199,11 @@ RULES = (
             "suggests: see the labels.",
         },
     ),
-    Rule(
+    Check(
         id="global-calibrated-lower",
         where="whitelie's reading of section 6.3",
         says="DP-UCB-INT, calibrated so that its total is ε = 1, has lower regret.",
-        pictures=_panels("c"),
+        figures=_panels("c"),
         rule="as for DP-UCB-INT as published",
         measure=measures.local_excess("DP-UCB-INT, calibrated"),
         why={
@@ -213,14 +214,14 @@ RULES = (
         },
         ours=True,
     ),
-    Rule(
+    Check(
         id="optimality",
         where="Theorems 1, 2 and 3",
         says="kl-UCB-CF and TS-CF are asymptotically optimal: R(T)/ln T tends to Theorem 1's "
         "constant.",
-        pictures=("optimality",),
+        figures=("optimality",),
         rule="the slope against ln T over the last decade, divided by the constant, lies within "
-        f"{measures.OPTIMAL:.0%} of 1",
+        f"{measures.OPTIMAL_TOLERANCE:.0%} of 1",
         measure=measures.slope,
         why={
             "reproduced": "The slope has come near the constant.",

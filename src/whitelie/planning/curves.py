@@ -1,24 +1,39 @@
-"""The price of privacy as curves: rewards lost, days until one knows, and losses over the year."""
+"""The price of privacy as curves: rewards lost, days to the goal, losses by day; know or earn."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
-from whitelie.figure import BLUE, FONT, GREY, PLAIN, VERMILLION, ink, label_ends
-from whitelie.page import Picture, svg
-from whitelie.planning.design import YEAR
+from whitelie.page import PageFigure, svg
+from whitelie.planning.certified import Certified
+from whitelie.planning.comparison import Frontier
+from whitelie.planning.design import DAYS_PER_YEAR
 from whitelie.planning.option import Option, amount, epsilon_text
 from whitelie.planning.proposal import Plan
+from whitelie.planning.times import CONFIDENCE_LEVEL
+from whitelie.policy import TopTwo
+from whitelie.simulation.intervals import student
+from whitelie.simulation.plot import BLUE, FONT, GREY, PLAIN, VERMILLION, ink, label_ends
 
-BEYOND = f"> {YEAR}"
+BEYOND_YEAR = f"> {DAYS_PER_YEAR}"
 WIDTH, HEIGHT = 3.7, 2.7
 LEFT, RIGHT, BOTTOM, TOP = 0.68, 0.12, 0.5, 0.3
 """A panel and its margins in inches."""
+
+WIDE_RIGHT = 0.28
+"""The right margin of a panel whose last label may be half beyond the axis."""
+
+ROOM_FOR_NAMES = 0.85
+"""The axis of days reaches so far below the soonest certificate."""
+
+RIGHT_PART = 0.6
+"""From this share of a panel's width on, names are written to the left of their point."""
 
 
 @dataclass(frozen=True)
@@ -35,26 +50,25 @@ class Marked:
 
 
 def marked_options(plan: Plan) -> list[Marked]:
-    """The options by epsilon; the recommended one is marked, and added if it is not there."""
-    found = plan.recommendation
-    options = [Marked(option) for option in plan.options]
-    if found is not None:
-        mark = "recommended" if found.met else "closest"
-        channel = found.option.mechanism.channel
-        others = [one for one in options if one.option.mechanism.channel != channel]
-        options = [*others, Marked(found.option, mark)]
-    return sorted(options, key=lambda one: one.option.epsilon)
+    """The options by epsilon, of which the recommended one is marked."""
+    recommended = plan.recommendation
+    if recommended is None:
+        return [Marked(option) for option in plan.shown]
+    mark = "recommended" if recommended.met else "closest"
+    return [Marked(each, mark if each is recommended.option else "") for each in plan.shown]
 
 
-def pictures(plan: Plan) -> tuple[Picture, ...]:
-    """Return the two panels of the price curve; none where no epsilon is finite."""
+def figures(plan: Plan) -> tuple[PageFigure, ...]:
+    """Return the three figures of the price of privacy; none where no epsilon is finite."""
     shown = [one for one in marked_options(plan) if one.option.epsilon < math.inf]
     if not shown:
         return ()
     return (
-        _picture("lost", "Rewards lost in a year", lost_figure(plan), _said(shown, _lost_words)),
-        _picture("days", "Days until one knows", days_figure(plan), _said(shown, _know_words)),
-        _picture(
+        _page_figure(
+            "lost", "Rewards lost in a year", lost_figure(plan), _said(shown, _lost_words)
+        ),
+        _page_figure("days", _days_title(plan), days_figure(plan), _said(shown, _days_words)),
+        _page_figure(
             "year", "Rewards lost over the year", year_figure(plan), _said(shown, _lost_words)
         ),
     )
@@ -74,14 +88,14 @@ def lost_figure(plan: Plan) -> Figure:
 
 
 def days_figure(plan: Plan) -> Figure:
-    """Draw the days until one knows against epsilon; beyond the year they are at the top."""
+    """Draw the days until the goal is reached against epsilon; beyond the year, at the top."""
     shown = [one for one in marked_options(plan) if one.option.epsilon < math.inf]
-    axes = _panel("days until one knows")
-    times = [one.option.know for one in shown]
+    axes = _panel(_days_title(plan).lower())
+    times = [one.option.reached for one in shown]
     lines = [(_days(t.days_low), _days(t.days), _days(t.days_high)) for t in times]
     ends = [end for line in lines for end in line if end < math.inf]
     beyond = any(math.inf in line for line in lines)
-    _limits(axes, [*ends, YEAR] if beyond else ends)
+    _limits(axes, [*ends, DAYS_PER_YEAR] if beyond else ends)
     if beyond:
         _beyond_the_year(axes)
     _draw(axes, shown, lines)
@@ -99,12 +113,115 @@ def year_figure(plan: Plan) -> Figure:
         low = np.maximum(lost.low[seen], 0.02 * lost.mean[seen])
         axes.fill_between(lost.days[seen], low, lost.high[seen], color=colour, alpha=0.18, lw=0)
     _limits(axes, [end for one in shown for end in (1.0, float(one.option.lost.high[-1]))])
-    axes.set_xlim(1, YEAR * 4)
-    axes.set_xticks([1, 7, 30, 100, YEAR], ["1", "7", "30", "100", str(YEAR)])
+    axes.set_xlim(1, DAYS_PER_YEAR * 4)
+    axes.set_xticks([1, 7, 30, 100, DAYS_PER_YEAR], ["1", "7", "30", "100", str(DAYS_PER_YEAR)])
     ends = [(f"{one.name}", one.option.lost_rewards, ink(GREY)) for one in shown]
     _styled(axes, "day; ε at the end of each line")
-    label_ends(axes, float(YEAR), ends)
+    label_ends(axes, float(DAYS_PER_YEAR), ends)
     return _figure(axes)
+
+
+def frontier_page_figure(plan: Plan) -> PageFigure | None:
+    """Return what `know` trades as a figure of the sheet, if a run has its certificate at all."""
+    curve = plan.frontier
+    if curve is None or all(point.certified.share.estimate == 0 for point in curve.points):
+        return None
+    said = [f"{name}: {_trade_words(found)}" for name, found in _traded(plan, curve)]
+    title = f"Days to the certificate and rewards lost at ε = {epsilon_text(curve.epsilon)}"
+    drawn = svg(frontier_figure(plan, curve))
+    return PageFigure("frontier", title, "", f"{title}. {'; '.join(said)}.", drawn)
+
+
+def _traded(plan: Plan, curve: Frontier) -> list[tuple[str, Certified]]:
+    """Return the points of the curve, then other policies on the same mechanism."""
+    points = [(f"know = {point.know:g}", point.certified) for point in curve.points]
+    rows = [i for i, option in enumerate(plan.shown) if option.epsilon == curve.epsilon]
+    others = [
+        (policy.name, policy.certified[row])
+        for policy in plan.comparisons
+        for row in rows[:1]
+        if not policy.name.startswith(TopTwo().label)
+    ]
+    return points + others
+
+
+def _trade_words(certified: Certified) -> str:
+    return f"{certified.mean_text} days, {amount(certified.lost_in_year.value)} rewards lost"
+
+
+def frontier_figure(plan: Plan, curve: Frontier) -> Figure:
+    """Draw mean days to the certificate against mean rewards lost, for shares of `know`.
+
+    Other policies are drawn beside the curve, if all of their runs are certified within the year.
+    """
+    axes = _panel("days to the certificate, mean")
+    _figure(axes).subplots_adjust(right=1 - WIDE_RIGHT / WIDTH)
+    traded = [
+        (name, found)
+        for name, found in _traded(plan, curve)
+        if found.in_all_runs or (name.startswith("know") and found.share.estimate > 0)
+    ]
+    days = [found.days.value for _, found in traded]
+    _limits(axes, [ROOM_FOR_NAMES * min(days), *days])
+    _limits(axes, [found.lost_in_year.value for _, found in traded], along="x")
+    line = [
+        (found.lost_in_year.value, found.days.value)
+        for name, found in traded
+        if name.startswith("know")
+    ]
+    axes.plot(*zip(*line, strict=True), color=BLUE, lw=1.2, alpha=0.5)
+    for name, found in traded:
+        ours = name.startswith("know")
+        colour = BLUE if ours else GREY
+        _cross(axes, found, colour)
+        axes.plot(
+            found.lost_in_year.value,
+            found.days.value,
+            marker=("o" if ours else "s") if found.in_all_runs else "^",
+            color=colour,
+            markersize=5.5,
+            markeredgecolor="white",
+            markeredgewidth=0.8,
+            linestyle="none",
+            label=name,
+            zorder=2.5,
+        )
+    _name_points(axes, traded)
+    _styled(axes, "rewards lost in a year, winner shipped")
+    axes.grid(axis="x", color="#E6E6E6", linewidth=0.8)
+    return _figure(axes)
+
+
+def _cross(axes: Axes, found: Certified, colour: str) -> None:
+    """Draw the 95 % intervals of both means."""
+    lost, days, reach = found.lost_in_year, found.days, student(1000, level=CONFIDENCE_LEVEL)
+    for mean, fixed, draw in ((lost, days, axes.hlines), (days, lost, axes.vlines)):
+        ends = mean.value - reach * mean.error, mean.value + reach * mean.error
+        draw(fixed.value, *ends, color=colour, linewidth=1, alpha=0.6)
+
+
+def _name_points(axes: Axes, traded: Sequence[tuple[str, Certified]]) -> None:
+    """Name points of the curve to the left of it, but the last; others away from the panel's side.
+
+    To the left nothing can be that is as soon and loses less.
+    """
+    left, right = np.log(axes.get_xlim())
+    for name, found in traded:
+        lost, days = found.lost_in_year.value, found.days.value
+        ours = name.startswith("know")
+        late = (math.log(lost) - left) / (right - left) > RIGHT_PART
+        if ours:
+            late = name != "know = 1"
+        axes.annotate(
+            name.removeprefix("know = ") if ours and name != "know = 1" else name,
+            xy=(lost, days),
+            xytext=(-6 if late else 6, -1 if ours else 4),
+            textcoords="offset points",
+            horizontalalignment="right" if late else "left",
+            verticalalignment="top" if ours else "bottom",
+            fontsize=FONT,
+            color=ink(BLUE if ours else GREY),
+        )
 
 
 def _panel(title: str) -> Axes:
@@ -117,31 +234,38 @@ def _panel(title: str) -> Axes:
     return axes
 
 
-def _limits(axes: Axes, ends: Sequence[float]) -> None:
+def _limits(axes: Axes, ends: Sequence[float], along: Literal["x", "y"] = "y") -> None:
     """At least a factor of three is seen, so that small differences look small."""
     low, high = min(ends, default=1.0), max(ends, default=1.0)
     room = max(1.25, math.sqrt(3 * low / high))
-    axes.set_ylim(low / room, high * room)
-    wide = high > 300 * low
-    axes.yaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5), numticks=20))
-    axes.yaxis.set_major_formatter(PLAIN)
-    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set(**{f"{along}lim": (low / room, high * room)})
+    axis = axes.xaxis if along == "x" else axes.yaxis
+    steps = (1, 2, 3, 5, 7) if high < 8 * low else (1, 2, 5) if high <= 300 * low else (1,)
+    axis.set_major_locator(LogLocator(subs=steps, numticks=20))
+    axis.set_major_formatter(PLAIN)
+    axis.set_minor_locator(NullLocator())
 
 
 def _beyond_the_year(axes: Axes) -> None:
     """Make room above the year for what takes longer, with a tick that says so."""
     low, _ = axes.get_ylim()
-    top = YEAR * (YEAR / low) ** 0.16
+    top = DAYS_PER_YEAR * (DAYS_PER_YEAR / low) ** 0.16
     axes.set_ylim(low, top)
-    axes.axhline(YEAR, color=GREY, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
-    ticks = [tick for tick in axes.get_yticks() if low <= tick < YEAR / (YEAR / low) ** 0.08]
-    axes.set_yticks([*ticks, math.sqrt(YEAR * top)], [*(f"{t:,g}" for t in ticks), BEYOND])
+    axes.axhline(DAYS_PER_YEAR, color=GREY, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
+    ticks = [
+        tick
+        for tick in axes.get_yticks()
+        if low <= tick < DAYS_PER_YEAR / (DAYS_PER_YEAR / low) ** 0.08
+    ]
+    axes.set_yticks(
+        [*ticks, math.sqrt(DAYS_PER_YEAR * top)], [*(f"{t:,g}" for t in ticks), BEYOND_YEAR]
+    )
 
 
 def _draw(axes: Axes, shown: Sequence[Marked], lines: Sequence[tuple[float, ...]]) -> None:
     """Draw points with their intervals; infinite ones as arrows above the year."""
     top = axes.get_ylim()[1]
-    above = math.sqrt(YEAR * top)
+    above = math.sqrt(DAYS_PER_YEAR * top)
     ends = axes.get_ylim()
     line = [
         (one.option.epsilon, middle)
@@ -222,17 +346,17 @@ def _name_mark(axes: Axes, one: Marked) -> None:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Return those places that can be named on a log axis without meeting."""
+    """Return those places whose labels do not overlap on a log axis."""
     least = max(math.log(max(places) / min(places)) * 0.09, 1e-9)
-    kept: list[float] = []
+    chosen: list[float] = []
     for place in sorted(places):
-        if not kept or math.log(place / kept[-1]) >= least:
-            kept.append(place)
-    return kept
+        if not chosen or math.log(place / chosen[-1]) >= least:
+            chosen.append(place)
+    return chosen
 
 
-def _picture(name: str, title: str, figure: Figure, alt: str) -> Picture:
-    return Picture(name, title, "", f"{title}, against ε. {alt}", svg(figure))
+def _page_figure(name: str, title: str, figure: Figure, alt: str) -> PageFigure:
+    return PageFigure(name, title, "", f"{title}, against ε. {alt}", svg(figure))
 
 
 def _said(shown: Sequence[Marked], words: Callable[[Option], str]) -> str:
@@ -243,8 +367,14 @@ def _lost_words(option: Option) -> str:
     return amount(option.lost_rewards)
 
 
-def _know_words(option: Option) -> str:
-    return str(option.know)
+def _days_title(plan: Plan) -> str:
+    if plan.design.goal.ships:
+        return "Days until 95 % of runs are certified"
+    return "Days until traffic goes to the best"
+
+
+def _days_words(option: Option) -> str:
+    return str(option.reached)
 
 
 def _days(days: float | None) -> float:

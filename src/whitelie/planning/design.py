@@ -1,4 +1,4 @@
-"""What is to be learned, from how many people: the question that a plan answers."""
+"""What is to be learned, and from how many people: the question that a plan answers."""
 
 import math
 from collections.abc import Sequence
@@ -7,19 +7,20 @@ from typing import Any, Self
 
 from whitelie.channel import RandomizedResponse
 from whitelie.errors import InvalidInput, real_number, whole_number
-from whitelie.policy import KLUCB, TS, UCB, UCB1, Policy
+from whitelie.planning.goal import Goal
+from whitelie.policy import COUNT_POLICIES, TS, Policy
 from whitelie.problem import Problem
 
-YEAR = 365
-"""Plans look so many days ahead."""
+DAYS_PER_YEAR = 365
+"""A plan looks so many days ahead."""
 
 MOST_ARMS = 100
-MOST_TRAFFIC = 1e9
+MOST_ANSWERS_PER_DAY = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """Expected rates, answers asked per day, what share of them arrives and when, and the policy.
+    """Expected rates, answers asked per day, what share of them arrives and when; policy and goal.
 
     >>> design = Design(rates=(0.05, 0.05, 0.06), traffic=20_000, arrive=0.8)
     >>> design.reports_per_day, design.horizon
@@ -32,6 +33,7 @@ class Design:
     delay: float = 0.0
     reports_per_person: int = 1
     policy: Policy = field(default_factory=TS)
+    goal: Goal = field(default_factory=Goal)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rates", _rates(self.rates))
@@ -40,6 +42,12 @@ class Design:
         object.__setattr__(self, "delay", _delay(self.delay))
         whole_number("reports_per_person", self.reports_per_person, least=1, most=10**6)
         _check_policy(self.policy)
+        if self.goal.ships and len(self.best) > 1 and self.goal.certificate.tolerance == 0:
+            reason = (
+                f"{len(self.best)} arms share the largest rate, and nobody can know which is best: "
+                "give the difference that does not matter"
+            )
+            raise InvalidInput("tolerance", self.goal.certificate.tolerance, reason)
         if self.horizon < 10 * len(self.rates):
             raise InvalidInput(
                 "traffic",
@@ -80,11 +88,11 @@ class Design:
     @property
     def horizon(self) -> int:
         """How many reports arrive in a year."""
-        return math.floor(YEAR * self.reports_per_day)
+        return math.floor(DAYS_PER_YEAR * self.reports_per_day)
 
     @property
     def lag(self) -> int:
-        """How many later decisions are made before a report arrives, of those reported on."""
+        """How many more decisions are made before a report arrives, of those reported on."""
         return round(self.delay * self.reports_per_day)
 
     def problem(self, channel: RandomizedResponse) -> Problem:
@@ -113,6 +121,11 @@ class Design:
         """The base rate: the best of the other arms."""
         return max(rate for rate in self.rates if rate < max(self.rates))
 
+    @property
+    def lead(self) -> float:
+        """The difference that matters: how far the best rate is above the base."""
+        return max(self.rates) - self.base
+
     def to_dict(self) -> dict[str, Any]:
         """Return the design as plain data."""
         return {
@@ -123,11 +136,12 @@ class Design:
             "reports_per_day": self.reports_per_day,
             "reports_per_person": self.reports_per_person,
             "policy": self.policy.to_dict(),
+            "goal": self.goal.to_dict(),
             "horizon": self.horizon,
         }
 
 
-NOTHING_TO_LEARN = "nothing to learn: say which difference would matter"
+NOTHING_TO_LEARN = "there is nothing to learn: say which difference would matter"
 
 
 def _rates(rates: Any) -> tuple[float, ...]:
@@ -154,9 +168,9 @@ def _arms(arms: Any) -> int:
 def _traffic(traffic: Any) -> float:
     reason = (
         "give how many answers are asked for on a day, a number above 0 and at most "
-        f"{MOST_TRAFFIC:,.0f}"
+        f"{MOST_ANSWERS_PER_DAY:,.0f}"
     )
-    return real_number("traffic", traffic, reason, least=5e-324, most=MOST_TRAFFIC)
+    return real_number("traffic", traffic, reason, least=5e-324, most=MOST_ANSWERS_PER_DAY)
 
 
 def _arrive(arrive: Any) -> float:
@@ -167,18 +181,18 @@ def _arrive(arrive: Any) -> float:
 def _delay(delay: Any) -> float:
     reason = (
         "give the days from a decision to its report, from 0 and below "
-        f"{YEAR}: a plan looks one year ahead"
+        f"{DAYS_PER_YEAR}: a plan looks one year ahead"
     )
-    days = real_number("delay", delay, reason, least=0, most=YEAR)
-    if days == YEAR:
+    days = real_number("delay", delay, reason, least=0, most=DAYS_PER_YEAR)
+    if days == DAYS_PER_YEAR:
         raise InvalidInput("delay", delay, reason)
     return days
 
 
 def _check_policy(policy: Any) -> None:
-    if not isinstance(policy, KLUCB | UCB | UCB1 | TS):
-        reason = "plans are made for kl-UCB, UCB, UCB1 and Thompson sampling"
-        raise InvalidInput("policy", policy, reason)
-    if policy.feedback == "wrapped" or (isinstance(policy, KLUCB) and policy.domain == "unit"):
-        reason = "plans are made for corrected or naive feedback, with the extended domain"
-        raise InvalidInput("policy", policy.label, reason)
+    is_policy = isinstance(policy, Policy)
+    reason = policy.no_plan_because if is_policy else "give a policy such as TS()"
+    if reason is not None:
+        *names, last = (policy.plain_name for policy in COUNT_POLICIES)
+        can = f"plans are made for {', '.join(names)} and {last}"
+        raise InvalidInput("policy", policy.label if is_policy else policy, f"{can}: {reason}")

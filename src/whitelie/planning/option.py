@@ -7,36 +7,30 @@ from typing import Any
 import numpy as np
 
 from whitelie import bounds, composition
-from whitelie.bands import multiplier_quantile, student
 from whitelie.channel import IDENTITY, RandomizedResponse
 from whitelie.kernel.arms import Array
+from whitelie.planning.certified import Certified, certified_of
 from whitelie.planning.design import Design
-from whitelie.planning.knowing import (
-    LEVEL,
-    Chance,
-    Time,
-    chance,
-    time_to_know,
-    time_to_separate,
-)
 from whitelie.planning.runs import Runs
+from whitelie.planning.times import CONFIDENCE_LEVEL, Chance, Time, chance, time_to_settle
 from whitelie.policy import KLUCB, TS
+from whitelie.simulation.intervals import multiplier_quantile, student
 
-POINTS = 60
+CURVE_POINTS = 60
 """Points of a curve over the year."""
 
-PROOF = 30.0
-"""An epsilon above this is called a proof: the odds are a million million to one."""
+PROOF_EPSILON = 30.0
+"""A report with a larger epsilon is called a proof: the odds are ten million million to one."""
 
-DELTA = 1e-6
+COMPOSITION_DELTA = 1e-6
 """The δ at which the composition of several reports of a person is stated."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What a channel does to one answer, and what that is worth.
+    """What a channel does to one answer, and its effective sample size.
 
-    `worth` is how many reports tell as much as one answer without noise: the ratio of Theorem 1's
+    `worth` is how many randomised reports are worth one noise-free report: the ratio of Theorem 1's
     constants Σ Δ_a/d, which is a mean of d(μ_a, μ_1)/d(g(μ_a), g(μ_1)) over the other arms, each
     weighted with its part in the regret without noise. `gain` is how many reports of symmetric
     randomised response, at the smaller of the channel's two budgets, tell as much as one of these;
@@ -121,11 +115,12 @@ class Theory:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostRewards:
     """Rewards lost against always showing the best arm, by day.
 
-    `low` and `high` hold the mean over runs at all days together with confidence 95 %; 5 % of the
-    runs lost less than `lucky`, 5 % more than `unlucky`.
+    If the goal is to know, the winner is shown alone from its certificate on.
+    `low` and `high` are a simultaneous 95 % band of the mean over runs: it holds on all days
+    together. 5 % of the runs lost less than `lucky`, 5 % more than `unlucky`.
     """
 
     days: Array
@@ -182,14 +177,20 @@ class Unequal:
 
 @dataclass(frozen=True)
 class Option:
-    """A mechanism on a design: what it hides and what it costs."""
+    """A mechanism on a design: what it hides and what it costs.
 
+    `settled`: until nearly all traffic goes to the best arm, which only a simulation can see;
+    `certified`: until an arm is certified as the best. `goal` says which of them a budget of days
+    is about, "earn" or "know".
+    """
+
+    goal: str
     epsilon: float
     mechanism: Mechanism
     theory: Theory
-    lost: Lost
-    know: Time
-    separate: Time
+    lost: LostRewards
+    settled: Time
+    certified: Certified
     wrong: Chance
     people: People
     unequal: Unequal | None
@@ -199,6 +200,11 @@ class Option:
         """The mean number of rewards lost in the year."""
         return float(self.lost.mean[-1])
 
+    @property
+    def reached(self) -> Time:
+        """When 95 % of runs have what the plan is for: a certificate, or settled traffic."""
+        return self.certified.within if self.goal == "know" else self.settled
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; None is infinite, or beyond the year."""
         return {
@@ -207,8 +213,8 @@ class Option:
             "theory": self.theory.to_dict(),
             "lost_rewards": self.lost_rewards,
             "lost": self.lost.to_dict(),
-            "time_to_know": self.know.to_dict(),
-            "time_to_separate": self.separate.to_dict(),
+            "time_to_settle": self.settled.to_dict(),
+            "certificate": self.certified.to_dict(),
             "wrong_arm": self.wrong.to_dict(),
             "people": self.people.to_dict(),
             "unequal": None if self.unequal is None else self.unequal.to_dict(),
@@ -218,12 +224,13 @@ class Option:
 def option_of(design: Design, channel: RandomizedResponse, epsilon: float, runs: Runs) -> Option:
     """Return the option that these runs are of; `epsilon` is the nominal one, for its name."""
     return Option(
+        goal=design.goal.name,
         epsilon=epsilon,
         mechanism=Mechanism(channel, worth(design, channel), gain(design, channel)),
         theory=_theory(design, channel),
         lost=_lost(design, runs),
-        know=time_to_know(runs, design),
-        separate=time_to_separate(runs, design),
+        settled=time_to_settle(runs, design),
+        certified=certified_of(runs, design),
         wrong=chance(runs.wrong),
         people=people(epsilon, design.reports_per_person),
         unequal=unequal(design, epsilon),
@@ -231,7 +238,7 @@ def option_of(design: Design, channel: RandomizedResponse, epsilon: float, runs:
 
 
 def worth(design: Design, channel: RandomizedResponse) -> float:
-    """Return how many reports through a channel one answer without noise is worth.
+    """Return how many reports through a channel are worth one noise-free report.
 
     >>> private = RandomizedResponse.from_epsilon(1)
     >>> for rate in (0.05, 0.5):
@@ -265,10 +272,10 @@ def unequal(design: Design, epsilon: float) -> Unequal | None:
 
 def people(epsilon: float, reports: int) -> People:
     """Return what `reports` reports of one person at level epsilon cost together."""
-    total = reports * epsilon
+    total, delta = reports * epsilon, COMPOSITION_DELTA
     if epsilon == math.inf:
-        return People(reports, total, total, DELTA)
-    return People(reports, total, composition.optimal([epsilon] * reports, DELTA), DELTA)
+        return People(reports, total, total, delta)
+    return People(reports, total, composition.optimal([epsilon] * reports, delta), delta)
 
 
 def lost_rewards(design: Design, runs: Runs) -> float:
@@ -277,9 +284,9 @@ def lost_rewards(design: Design, runs: Runs) -> float:
 
 
 def _at_most(epsilon: float) -> str:
-    if epsilon > PROOF:
+    if epsilon > PROOF_EPSILON:
         return "without limit: it can prove it"
-    return f"by at most a factor {float(composition.rounded_up(math.exp(epsilon), 3)):,.10g}"
+    return f"by at most a factor of {float(composition.rounded_up(math.exp(epsilon), 3)):,.10g}"
 
 
 def epsilon_text(epsilon: float) -> str:
@@ -316,6 +323,28 @@ def delay_text(design: Design) -> str:
     return f"{design.delay:g} {'day' if design.delay == 1 else 'days'} after the decision"
 
 
+def certificate_text(design: Design) -> str:
+    """Say what the certificate of a plan states.
+
+    >>> print(certificate_text(Design(rates=(0.1, 0.2), traffic=100)))
+    The certificate is wrong with probability at most 5 %, however often one looks
+    """
+    asked, expect = design.goal.certificate, design.goal.certificate.expect
+    words = "The certificate is wrong with probability at most "
+    words += f"{percent(asked.delta)}, however often one looks"
+    if asked.tolerance:
+        words += f"; it says that no other is better by more than {_points(asked.tolerance)}"
+    if expect is not None:
+        words += f"; it expects a rate of {percent(expect.rate)} and a difference of "
+        words += f"{_points(expect.difference)}, which can cost time but never make it wrong"
+    return words
+
+
+def _points(difference: float) -> str:
+    number = f"{100 * difference:.3g}"
+    return f"{number} percentage point{'' if number == '1' else 's'}"
+
+
 def amount(value: float) -> str:
     """Return an amount of rewards: whole, or with the figures that matter below ten.
 
@@ -326,7 +355,7 @@ def amount(value: float) -> str:
 
 
 def finite(value: float) -> float | None:
-    """Return the value, or None for infinity: JSON has no word for it."""
+    """Return the value, or None for infinity, which JSON cannot write."""
     return value if math.isfinite(value) else None
 
 
@@ -350,15 +379,16 @@ def _theory(design: Design, channel: RandomizedResponse) -> Theory:
     )
 
 
-def _lost(design: Design, runs: Runs) -> Lost:
-    wanted = np.geomspace(min(len(design.rates), runs.times[-1]), runs.times[-1], POINTS)
+def _lost(design: Design, runs: Runs) -> LostRewards:
+    wanted = np.geomspace(min(len(design.rates), runs.times[-1]), runs.times[-1], CURVE_POINTS)
     rows = np.unique(np.searchsorted(runs.times, wanted.round().astype(np.int64)))
     curves = runs.regret[:, rows] / design.arrive
     mean = curves.mean(axis=0)
+    level = CONFIDENCE_LEVEL
     critical = max(
-        student(len(curves), level=LEVEL), multiplier_quantile(curves, level=LEVEL, seed=0)
+        student(len(curves), level=level), multiplier_quantile(curves, level=level, seed=0)
     )
     half = critical * curves.std(axis=0, ddof=1) / math.sqrt(len(curves))
     lucky, unlucky = np.quantile(curves, [0.05, 0.95], axis=0)
     days = runs.times[rows] / design.reports_per_day
-    return Lost(days, mean, np.maximum(mean - half, 0.0), mean + half, lucky, unlucky)
+    return LostRewards(days, mean, np.maximum(mean - half, 0.0), mean + half, lucky, unlucky)

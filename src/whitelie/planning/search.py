@@ -1,8 +1,8 @@
-"""The smallest epsilon that keeps a budget: a rough search, then a curve through fresh runs.
+"""The smallest epsilon that keeps a budget: a rough search, then a line through fresh runs.
 
-The first epsilon that seems to keep the budget is often one whose runs were lucky. So the answer is
-not taken from there: epsilons around it are run anew, each on random numbers of its own, and the
-budget is read off a line through all of them.
+The first epsilon that seems to keep the budget is often one whose runs were lucky. So it is not the
+answer: the epsilons around it are simulated again, each with random numbers of its own, and the
+answer is where a line through all of them meets the budget.
 """
 
 import math
@@ -15,30 +15,42 @@ from whitelie.channel import RandomizedResponse
 from whitelie.planning.budget import Budget
 from whitelie.planning.design import Design
 from whitelie.planning.option import Option
-from whitelie.planning.runs import Laboratory
+from whitelie.planning.runs import DesignSimulator
 
-LEAST_EPSILON, MOST_EPSILON, FINENESS = 0.05, 10.0, 1.02
-PROBES = 9
-REACH = math.log(2)
-"""Fresh runs reach this far to both sides, on the log scale of epsilon."""
+LEAST_EPSILON, MOST_EPSILON, EPSILON_STEP_FACTOR = 0.05, 10.0, 1.02
+CERTIFICATE_STRIDE = 8
+"""The rough search for a certificate's epsilon, which takes long to simulate, skips so many."""
+
+FRESH_EPSILONS = 9
+"""How many epsilons around the rough answer are simulated again."""
+
+FRESH_STRIDE = 2
+"""Of these, every second one serves for a certificate, whose readings are exacter."""
+
+FRESH_LOG_REACH = math.log(2)
+"""How far they reach to both sides, on the log scale of epsilon."""
 
 
 def search(
-    lab: Laboratory, design: Design, budget: Budget, options: Iterable[Option] = ()
+    simulator: DesignSimulator, design: Design, budget: Budget, options: Iterable[Option] = ()
 ) -> float | None:
     """Return the smallest epsilon that is expected to keep the budget, or None if none up to 10 is.
 
-    Options that are known already say where to begin.
+    Options that have been simulated already say where to begin.
     """
+    stride = CERTIFICATE_STRIDE if design.goal.ships else 1
+    start = guess(design, budget, options)
     rough = smallest(
-        epsilons(),
-        lambda epsilon: meets(lab, design, budget, epsilon),
-        guess(design, budget, options),
+        epsilons()[::-stride][::-1],
+        lambda epsilon: meets(simulator, design, budget, epsilon),
+        None if start is None else start // stride,
     )
-    return None if rough is None else refined(lab, design, budget, rough)
+    return None if rough is None else refined(simulator, design, budget, rough)
 
 
-def refined(lab: Laboratory, design: Design, budget: Budget, rough: float) -> float | None:
+def refined(
+    simulator: DesignSimulator, design: Design, budget: Budget, rough: float
+) -> float | None:
     """Return where a weighted line through fresh readings meets the budget.
 
     Readings are nearly straight in the log of Theorem 1's constant, to which what is spent is
@@ -47,24 +59,29 @@ def refined(lab: Laboratory, design: Design, budget: Budget, rough: float) -> fl
     if budget.amount == 0:
         return rough
     low, high = math.log(LEAST_EPSILON), math.log(MOST_EPSILON)
-    middle = min(max(math.log(rough), low + REACH), high - REACH)
-    tried = np.exp(np.linspace(middle - REACH, middle + REACH, PROBES))
-    readings = []
-    for number, epsilon in enumerate(tried):
+    middle = min(max(math.log(rough), low + FRESH_LOG_REACH), high - FRESH_LOG_REACH)
+    tried = np.exp(np.linspace(middle - FRESH_LOG_REACH, middle + FRESH_LOG_REACH, FRESH_EPSILONS))
+    places, readings = [], []
+    stride = FRESH_STRIDE if design.goal.ships else 1
+    for number, epsilon in list(enumerate(tried))[::stride]:
         channel = RandomizedResponse.from_epsilon(epsilon)
-        runs = lab.fresh(number).run(design, channel, reports=budget.reports(design))
-        readings.append(budget.reading(design, runs))
-    places = [ease(design, epsilon) for epsilon in tried]
+        runs = simulator.fresh(number).run(design, channel, reports=budget.reports(design))
+        reading = budget.reading(design, runs)
+        if reading is not None:
+            places.append(ease(design, epsilon))
+            readings.append(reading)
+    if len(readings) <= 1:
+        return rough
     weights = [1 / reading.error for reading in readings]
     slope, height = np.polyfit(places, [reading.value for reading in readings], 1, w=weights)
     if slope <= 0:
         return rough
-    needed = max(float(-height / slope), places[0])
+    needed = max(float(-height / slope), ease(design, float(tried[0])))
     return next((each for each in epsilons() if ease(design, each) >= needed), None)
 
 
 def ease(design: Design, epsilon: float) -> float:
-    """Return minus the log of Theorem 1's constant: how easily a design is learned."""
+    """Return minus the log of Theorem 1's constant: the larger, the easier to learn."""
     problem = design.problem(RandomizedResponse.from_epsilon(epsilon))
     return -math.log(lower_constant(problem))
 
@@ -75,7 +92,7 @@ def epsilons() -> list[float]:
     >>> epsilons()[:4], epsilons()[-1], len(epsilons())
     ([0.05, 0.051, 0.052, 0.0531], 10.0, 269)
     """
-    count = math.ceil(math.log(MOST_EPSILON / LEAST_EPSILON) / math.log(FINENESS))
+    count = math.ceil(math.log(MOST_EPSILON / LEAST_EPSILON) / math.log(EPSILON_STEP_FACTOR))
     steps = LEAST_EPSILON * (MOST_EPSILON / LEAST_EPSILON) ** (np.arange(count + 1) / count)
     return [float(f"{step:.3g}") for step in steps]
 
@@ -85,9 +102,9 @@ def smallest(
 ) -> float | None:
     """Return the smallest value for which something holds that then holds for all larger ones.
 
-    From a guess of its position in steps that double, then by bisection; by bisection alone
-    without a guess. Where it holds for some and not for others out of order, as with noise, the
-    result holds and the value before it does not.
+    The search begins at a guess of its position, takes steps that double, and ends by bisection;
+    without a guess it is bisection alone. Where noise breaks the order, the condition holds for the
+    result and not for the value before it.
 
     >>> smallest([1, 2, 3, 4, 5], lambda x: x > 2.5, start=0)
     3
@@ -123,8 +140,8 @@ def guess(design: Design, budget: Budget, options: Iterable[Option]) -> int | No
     return len(epsilons()) - 1
 
 
-def meets(lab: Laboratory, design: Design, budget: Budget, epsilon: float) -> bool:
+def meets(simulator: DesignSimulator, design: Design, budget: Budget, epsilon: float) -> bool:
     """Whether symmetric randomised response at this epsilon keeps the budget."""
     channel = RandomizedResponse.from_epsilon(epsilon)
-    runs = lab.run(design, channel, reports=budget.reports(design))
+    runs = simulator.run(design, channel, reports=budget.reports(design))
     return budget.spent(design, runs) <= budget.amount

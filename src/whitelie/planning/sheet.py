@@ -1,4 +1,4 @@
-"""The price sheet: a plan as one page to hand to those who decide, and to print."""
+"""The price sheet: a plan as one page, to print or to hand to those who decide."""
 
 import math
 from collections.abc import Sequence
@@ -6,26 +6,33 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from whitelie.composition import rounded_up
-from whitelie.estimate import ALPHA
 from whitelie.page import Table, render
 from whitelie.planning.budget import Budget
-from whitelie.planning.curves import Marked, marked_options, pictures
-from whitelie.planning.design import YEAR, Design
-from whitelie.planning.knowing import LEVEL, SURE, Chance, Time
-from whitelie.planning.option import Mechanism, People, amount, delay_text, percent
+from whitelie.planning.certified import Certified
+from whitelie.planning.curves import Marked, figures, frontier_page_figure, marked_options
+from whitelie.planning.design import DAYS_PER_YEAR, Design
+from whitelie.planning.option import (
+    Mechanism,
+    Option,
+    People,
+    amount,
+    certificate_text,
+    delay_text,
+    epsilon_text,
+    percent,
+)
 from whitelie.planning.proposal import Plan
-from whitelie.planning.runs import KNOWN, RECENT, SHARE
-from whitelie.policy import KLUCB, TS, UCB, UCB1, Policy
+from whitelie.planning.runs import (
+    BATCH_SHARE,
+    MOST_COMPARED_REPLICATES,
+    RECENT_DIVISOR,
+    SETTLED_SHARE,
+)
+from whitelie.planning.times import CONFIDENCE_LEVEL, SURE_SHARE, Chance, Time
 
 TITLE = "What privacy costs"
-POLICIES: dict[type[Policy], str] = {
-    TS: "Thompson sampling",
-    KLUCB: "kl-UCB",
-    UCB: "UCB",
-    UCB1: "UCB1",
-}
-FEW = 4
-"""So many different rates are listed; of more the smallest and largest are given."""
+MOST_RATES_LISTED = 4
+"""So many different rates are listed; of more, the smallest and the largest are given."""
 
 
 def sheet(plan: Plan) -> str:
@@ -36,12 +43,17 @@ def sheet(plan: Plan) -> str:
         title=TITLE,
         design=_design(plan.design),
         advice=_advice(plan),
-        pictures=pictures(plan),
-        beyond=any(one.option.know.days_high is None for one in marked),
+        figures=figures(plan),
+        beyond=any(one.option.reached.days_high is None for one in marked),
         left_out=_left_out(marked),
         options=_options(plan, marked),
+        comparisons=_comparisons(plan),
+        frontier=frontier_page_figure(plan),
+        frontier_beyond=plan.frontier is not None
+        and any(not point.certified.in_all_runs for point in plan.frontier.points),
+        frontier_epsilon="" if plan.frontier is None else epsilon_text(plan.frontier.epsilon),
         gains=_gains(marked),
-        theory=_theory(plan, marked),
+        theory=None if plan.design.goal.ships else _theory(plan, marked),
         terms=_terms(plan),
         provenance=_provenance(plan),
     )
@@ -50,7 +62,7 @@ def sheet(plan: Plan) -> str:
 
 @dataclass(frozen=True)
 class Advice:
-    """The recommendation in words: the budget, what is recommended, and if the rates differ."""
+    """The recommendation in words: the budget, what is recommended, and what if rates differ."""
 
     budget: str
     met: bool
@@ -76,11 +88,15 @@ def _design(design: Design) -> str:
     rates = sorted(design.rates, reverse=True)
     lead = 100 * (rates[0] - max(rate for rate in rates if rate < rates[0]))
     points = "percentage point" if f"{lead:.3g}" == "1" else "percentage points"
-    policy = f"{POLICIES[type(design.policy)]} ({design.policy.label})"
+    until = ", until one variant is certified; then that one is" if design.goal.ships else ""
+    name = design.policy.plain_name
+    name = f"{name[0].upper()}{name[1:]}" if name.islower() else name
+    policy = f"{name} ({design.policy.label})"
     return (
         f"{len(rates)} variants {_rates(rates)}. The difference that matters is "
         f"{lead:.3g} {points}. {design.traffic:,.10g} answers are asked for on a day"
-        f"{arriving}.{late}{each} {policy} decides what is shown."
+        f"{arriving}.{late}{each} {policy} decides what is shown{until}. "
+        f"{certificate_text(design)}."
     )
 
 
@@ -91,7 +107,7 @@ def _rates(rates: Sequence[float]) -> str:
     'with expected rates: one at 6 % and two at 5 %'
     """
     different = list(dict.fromkeys(rates))
-    if len(different) > FEW:
+    if len(different) > MOST_RATES_LISTED:
         return f"with expected rates from {percent(different[-1])} to {percent(different[0])}"
     if len(different) == len(rates):
         return f"with expected rates {_listed([percent(rate) for rate in different])}"
@@ -109,23 +125,26 @@ def _count(number: int) -> str:
 
 
 def _advice(plan: Plan) -> Advice | None:
-    found = plan.recommendation
-    if found is None:
+    recommended = plan.recommendation
+    if recommended is None:
         return None
     return Advice(
-        budget=_budget(found.budget),
-        met=found.met,
-        text=str(found)[:1].upper() + str(found)[1:],
+        budget=_budget(recommended.budget, plan.design),
+        met=recommended.met,
+        text=str(recommended)[:1].upper() + str(recommended)[1:],
         guesses=tuple(
-            (guess.guess, found.budget.words(guess.spent), guess.met) for guess in found.sensitivity
+            (guess.guess, recommended.budget.words(guess.spent), guess.met)
+            for guess in recommended.sensitivity
         ),
     )
 
 
-def _budget(budget: Budget) -> str:
+def _budget(budget: Budget, design: Design) -> str:
     if budget.kind == "lose_at_most":
         return f"lose at most {amount(budget.amount)} rewards in a year"
-    return f"know the best variant within {budget.amount:g} days"
+    if design.goal.ships:
+        return f"a certificate within {budget.amount:g} days in {percent(SURE_SHARE)} of runs"
+    return f"nearly all traffic goes to the best variant within {budget.amount:g} days"
 
 
 def _options(plan: Plan, marked: Sequence[Marked]) -> Table:
@@ -133,10 +152,7 @@ def _options(plan: Plan, marked: Sequence[Marked]) -> Table:
         "ε",
         "What one report reveals",
         "One noise-free report is worth",
-        "Rewards lost in a year\nmean; 90 % of runs",
-        "Until one knows\n95 % interval",
-        "Until intervals separate\n95 % interval",
-        "Chance to end on a wrong variant",
+        *(KNOW_COLUMNS if plan.design.goal.ships else EARN_COLUMNS),
     ]
     several = plan.design.reports_per_person > 1
     if several:
@@ -147,17 +163,77 @@ def _options(plan: Plan, marked: Sequence[Marked]) -> Table:
 
 def _row(one: Marked, *, several: bool) -> tuple[str, ...]:
     option = one.option
-    last = option.lost
     cells = [
         f"{one.name}\n{one.mark}" if one.mark else one.name,
         reveals(option.mechanism),
         f"{_figures(option.mechanism.worth)}\nof these",
-        f"{amount(option.lost_rewards)}\n{amount(last.lucky[-1])} to {amount(last.unlucky[-1])}",
-        _time(option.know),
-        _time(option.separate),
-        _chance(option.wrong),
+        *(_know_cells(option) if option.goal == "know" else _earn_cells(option)),
     ]
     return (*cells, _people(option.people)) if several else tuple(cells)
+
+
+EARN_COLUMNS = (
+    "Rewards lost in a year\nmean; 90 % of runs",
+    "Until traffic goes to the best\n95 % interval",
+    "Days to the certificate\nmean; in 95 % of runs",
+    "Chance to end on a wrong variant",
+)
+KNOW_COLUMNS = (
+    "Days to the certificate\nmean; in 95 % of runs",
+    "Chance that it is wrong",
+    "Rewards lost until then\nstandard error",
+    "Lost in a year, winner shipped\nmean; 90 % of runs",
+)
+
+
+def _earn_cells(option: Option) -> list[str]:
+    return [
+        _lost(option),
+        _time(option.settled),
+        _certificate_days(option.certified),
+        _chance(option.wrong),
+    ]
+
+
+def _know_cells(option: Option) -> list[str]:
+    certified = option.certified
+    return [
+        _certificate_days(certified),
+        _chance(certified.wrong),
+        f"{amount(certified.lost_until.value)}\n± {amount(certified.lost_until.error)}",
+        _lost(option),
+    ]
+
+
+def _lost(option: Option) -> str:
+    lost = option.lost
+    ends = f"{amount(lost.lucky[-1])} to {amount(lost.unlucky[-1])}"
+    return f"{amount(option.lost_rewards)}\n{ends}"
+
+
+def _certificate_days(certified: Certified) -> str:
+    if certified.share.estimate == 0:
+        return f"{certified.mean_text} days"
+    return f"{certified.mean_text} days\nin 95 %: {certified.within_text} days"
+
+
+def _comparisons(plan: Plan) -> Table | None:
+    """Return policies side by side: by epsilon, the days to the certificate and what is lost."""
+    if not plan.comparisons:
+        return None
+    columns = ("ε", *(f"{policy.name}\n{policy.plain_name}" for policy in plan.comparisons))
+    rows = [
+        (
+            epsilon_text(option.epsilon),
+            *(_compared(policy.certified[i]) for policy in plan.comparisons),
+        )
+        for i, option in enumerate(plan.shown)
+    ]
+    return Table("", columns, tuple(rows))
+
+
+def _compared(certified: Certified) -> str:
+    return f"{certified.mean_text}\n{amount(certified.lost_in_year.value)} lost"
 
 
 def reveals(mechanism: Mechanism) -> str:
@@ -166,7 +242,7 @@ def reveals(mechanism: Mechanism) -> str:
     >>> from whitelie.channel import RandomizedResponse
     >>> print(reveals(Mechanism(RandomizedResponse.from_epsilon(8), 1.0)))
     Truthful with probability 99.966 %
-    moves anyone's belief by at most a factor 2,990
+    moves anyone's belief by at most a factor of 2,990
     """
     return f"{mechanism.truth[0].upper()}{mechanism.truth[1:]}\n{mechanism.belief}"
 
@@ -199,7 +275,7 @@ def _gains(marked: Sequence[Marked]) -> list[tuple[str, str]]:
 def _theory(plan: Plan, marked: Sequence[Marked]) -> Table:
     """Return the bounds; those above what can be lost at all say nothing, and are left out."""
     design = plan.design
-    most = YEAR * design.traffic * (max(design.rates) - min(design.rates))
+    most = DAYS_PER_YEAR * design.traffic * (max(design.rates) - min(design.rates))
     columns = ["ε", "C", "C·ln\N{NO-BREAK SPACE}T"]
     bounded = any(one.option.theory.leading is not None for one in marked)
     explicit = any(one.option.theory.explicit is not None for one in marked)
@@ -216,7 +292,34 @@ def _theory(plan: Plan, marked: Sequence[Marked]) -> Table:
 
 def _terms(plan: Plan) -> tuple[tuple[str, str], ...]:
     """Return the words of the sheet and their meanings."""
-    known, sure, arms = percent(KNOWN), percent(SURE), len(plan.design.rates)
+    settled, sure = percent(SETTLED_SHARE), percent(SURE_SHARE)
+    certificate = (
+        "Certificate",
+        "the statement that one variant is the best, valid however often one looks and whenever "
+        "one stops. Its mean time is marked ≥ where a run without certificate counts as a year.",
+    )
+    shipped = (
+        "Winner shipped",
+        "from its certificate on, the winner alone is shown; a wrong one goes on losing.",
+    )
+    side_by_side = (
+        "know",
+        "how often top-two sampling looks for the variant that is hardest to tell from the leader. "
+        "Less of it earns more until the certificate, which comes later.",
+    )
+    until_settled = (
+        "Until traffic goes to the best",
+        f"the first time at which in {sure} of simulated runs the best variant had more than "
+        f"{settled} of the last {percent(1 / RECENT_DIVISOR)} of reports. Only a simulation can "
+        "see this: a running experiment does not know its best variant.",
+    )
+    wrong = (
+        "Wrong variant",
+        "the one with most of the last reports of the year is not the best; “at most” is the "
+        f"upper end of a {percent(CONFIDENCE_LEVEL)} interval.",
+    )
+    know = (certificate, shipped, side_by_side)
+    earn = (until_settled, certificate, wrong)
     return (
         (
             "ε",
@@ -226,33 +329,20 @@ def _terms(plan: Plan) -> tuple[tuple[str, str], ...]:
         ),
         (
             "Rewards lost (regret)",
-            "what always showing the best variant would have earned more, on all answers "
+            "what always showing the best variant would have earned in addition, on all answers "
             "asked for in a year.",
         ),
-        (
-            "Until one knows",
-            f"the first time at which in {sure} of simulated runs the best variant had more than "
-            f"{known} of the last {percent(1 / RECENT)} of reports.",
-        ),
-        (
-            "Until intervals separate",
-            f"the first time by which in {sure} of runs one variant’s confidence interval lay "
-            f"above all others. The intervals may be watched all the time; each is at level "
-            f"{percent(ALPHA)}/{arms}. A learner that stops showing poor variants may never "
-            "get there.",
-        ),
-        (
-            "Wrong variant",
-            "the one with most of the last reports of the year is not the best; “at most” is the "
-            f"upper end of a {percent(LEVEL)} interval.",
-        ),
+        *(know if plan.design.goal.ships else earn),
     )
 
 
 def _provenance(plan: Plan) -> str:
+    fewer = min(plan.replicates, MOST_COMPARED_REPLICATES)
+    others = f" ({fewer} of what is compared with them)" if plan.design.goal.ships else ""
     return (
-        f"Simulated: {plan.replicates:,} runs of a year each, in batches of {percent(SHARE)} of "
-        f"the reports before; seed {plan.seed}; whitelie {version('whitelie')}."
+        f"Simulated: {plan.replicates:,} runs of a year each{others}, in batches of "
+        f"{percent(BATCH_SHARE)} of the reports before; seed {plan.seed}; "
+        f"whitelie {version('whitelie')}."
     )
 
 

@@ -1,4 +1,4 @@
-"""How long until one knows: the first time at which 95 of 100 runs have reached something."""
+"""How long it takes: the first time at which 95 of 100 runs have reached something."""
 
 import math
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from whitelie.kernel.arms import Array
-from whitelie.planning.design import YEAR, Design
+from whitelie.planning.design import DAYS_PER_YEAR, Design
 from whitelie.planning.runs import Runs
 
-SURE = 0.95
+SURE_SHARE = 0.95
 """The share of runs that must have reached something."""
 
-LEVEL = 0.95
+CONFIDENCE_LEVEL = 0.95
 """The confidence of every interval that comes from a finite number of runs."""
 
 
@@ -32,9 +32,7 @@ class Chance:
 
 @dataclass(frozen=True)
 class Time:
-    """After how many reports something is reached, and a 95 % interval of that; None is never.
-
-    Never is: not within the year that a plan looks at.
+    """After how many reports something is reached, and its 95 % interval; None is beyond the year.
 
     >>> print(Time(5000, 4000, None, 1000.0))
     5 days (4 to > 365)
@@ -65,9 +63,9 @@ class Time:
 
     def __str__(self) -> str:
         if self.reports is None and self.low is None:
-            return f"> {YEAR} days"
-        ends = f"({_figure(self.days_low)} to {_figure(self.days_high)})"
-        return f"{_figure(self.days)} days {ends}"
+            return f"> {DAYS_PER_YEAR} days"
+        ends = f"({day_figure(self.days_low)} to {day_figure(self.days_high)})"
+        return f"{day_figure(self.days)} days {ends}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; None is beyond the year."""
@@ -80,48 +78,50 @@ class Time:
         }
 
 
-def time_to_know(runs: Runs, design: Design) -> Time:
-    """Return when the learner can be said to know.
+def time_to_settle(runs: Runs, design: Design) -> Time:
+    """Return when nearly all traffic goes to the best arm.
 
-    The first batch end t at which, in 95 % of runs, the best arm received more than 90 % of the
-    reports after u, where u is the last batch end that is at most 0.9·t.
+    That is the first batch end t at which, in 95 % of runs, the best arm received more than 90 % of
+    the reports after u, where u is the last batch end that is at most 0.9·t. Only a simulation can
+    see this: whoever runs an experiment does not know which arm is the best.
     """
-    return first_time(runs.known.sum(axis=0), runs, design)
+    return first_time(runs.settled.sum(axis=0), runs, design)
 
 
-def time_to_separate(runs: Runs, design: Design) -> Time:
-    """Return when 95 % of runs have had, at some batch end, one interval above all others.
+def time_to_certificate(runs: Runs, design: Design) -> Time:
+    """Return when 95 % of runs have had their certificate."""
+    return first_time((runs.certified[:, None] <= runs.times).sum(axis=0), runs, design)
 
-    The intervals are those that stay valid under continuous looking, at level 5 %/K for each of K
-    arms, so that all of them hold at all times with probability 95 %.
-    """
-    reached = (runs.separated[:, None] <= runs.times).sum(axis=0)
-    return first_time(reached, runs, design)
+
+def time_to_goal(runs: Runs, design: Design) -> Time:
+    """Return when 95 % of runs have what the plan is for: a certificate, or settled traffic."""
+    from_runs = time_to_certificate if design.goal.ships else time_to_settle
+    return from_runs(runs, design)
 
 
 def first_time(reached: Array, runs: Runs, design: Design) -> Time:
     """Return the first time at which 95 % of runs have reached something, and its interval.
 
     Its ends are the first times at which the upper, and at which the lower, end of Clopper and
-    Pearson's interval for the share of such runs is 95 % or more. The first end is after the truth
-    with probability 2.5 % at most, since that needs the upper end to miss the true share at one
-    fixed time. So is the second before it, where runs that have reached something stay there.
+    Pearson's interval for the share of such runs is 95 % or more. The first end lies after the true
+    time with probability 2.5 % at most, since the upper end must then miss the true share at one
+    fixed time. The second lies before it with the same probability, if runs do not turn back.
     """
     runs_needed = np.arange(len(runs.regret) + 1)
     low, high = clopper_pearson(runs_needed, len(runs.regret))
-    marks = (runs_needed / len(runs.regret) >= SURE, high >= SURE, low >= SURE)
-    found = [_first(mark[reached], runs.times) for mark in marks]
-    return Time(found[0], found[1], found[2], design.reports_per_day)
+    marks = (runs_needed / len(runs.regret) >= SURE_SHARE, high >= SURE_SHARE, low >= SURE_SHARE)
+    reports, low_end, high_end = (_first(mark[reached], runs.times) for mark in marks)
+    return Time(reports, low_end, high_end, design.reports_per_day)
 
 
 def chance(happened: Array) -> Chance:
-    """Return the chance of what happened in some of the runs."""
+    """Return the chance of what happened in some runs: one entry per run, true where it did."""
     low, high = clopper_pearson(np.array([happened.sum()]), len(happened))
     return Chance(float(happened.mean()), float(low[0]), float(high[0]))
 
 
 def clopper_pearson(successes: Array, trials: int) -> tuple[Array, Array]:
-    """Return the ends of the exact interval for a probability, at LEVEL (Clopper, Pearson, 1934).
+    """Return the ends of Clopper and Pearson's exact interval for a probability.
 
     >>> low, high = clopper_pearson(np.array([0, 10]), 10)
     >>> low.round(3).tolist(), high.round(3).tolist()
@@ -129,7 +129,7 @@ def clopper_pearson(successes: Array, trials: int) -> tuple[Array, Array]:
     """
     from scipy.special import betaincinv  # noqa: PLC0415 (heavy)
 
-    tail = (1 - LEVEL) / 2
+    tail = (1 - CONFIDENCE_LEVEL) / 2
     failures = trials - successes
     inner_low = betaincinv(np.maximum(successes, 1), failures + 1, tail)
     inner_high = betaincinv(successes + 1, np.maximum(failures, 1), 1 - tail)
@@ -140,9 +140,14 @@ def _first(holds: Array, times: Array) -> int | None:
     return int(times[holds.argmax()]) if holds.any() else None
 
 
-def _figure(days: float | None) -> str:
+def day_figure(days: float | None) -> str:
+    """Return days to two figures, or more before the point; None is beyond the year.
+
+    >>> day_figure(0.123), day_figure(5.0), day_figure(123.4), day_figure(None)
+    ('0.12', '5', '123', '> 365')
+    """
     if days is None:
-        return f"> {YEAR}"
+        return f"> {DAYS_PER_YEAR}"
     if days == 0:
         return "0"
     return f"{days:.{max(0, 1 - math.floor(math.log10(days)))}f}".removesuffix(".0")

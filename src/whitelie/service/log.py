@@ -1,7 +1,7 @@
 """The log: one JSON object per line, about the service and never about those who use it.
 
-There is no access log. An unexpected error is logged by its kind and where it happened, without its
-message, which might repeat what somebody sent.
+There is no access log. An unexpected error is logged with its type and the lines where it happened,
+but without its message, which might repeat what somebody sent.
 """
 
 import logging
@@ -16,11 +16,11 @@ import msgspec
 _LOGGER = logging.getLogger("whitelie.service")
 
 
-class Lines(logging.Formatter):
-    """Writes a record as one line of JSON."""
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; the event of a library's record is the library's name."""
+        """Return the line; for a record of a library, the event is the library's name."""
         is_ours = record.name == _LOGGER.name
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -39,7 +39,7 @@ class Lines(logging.Formatter):
 
 
 def event(name: str, **facts: Any) -> None:
-    """Log what happened."""
+    """Log an event by its name, with facts about it."""
     _LOGGER.info(name, extra={"facts": facts})
 
 
@@ -49,10 +49,10 @@ def failure(error: BaseException) -> None:
 
 
 def start(stream: Any = None) -> None:
-    """Write the log to stderr."""
+    """Start to write the log, to stderr unless told otherwise."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(Lines())
+    handler.setFormatter(JsonFormatter())
     logging.captureWarnings(True)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     _LOGGER.setLevel(logging.INFO)
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # the writer says it once
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # the writer logs it once

@@ -1,24 +1,25 @@
 """Times as the service keeps them: whole minutes since 1970."""
 
-import time
 from datetime import UTC, datetime
+from time import time as now
 
 HOUR = 60
 DAY = 24 * HOUR
+"""In minutes."""
 
 
-def minute_of(moment: datetime) -> int:
-    """Return the minute that a moment lies in.
+def minute_of(time: datetime) -> int:
+    """Return the minute that contains a time.
 
     >>> minute_of(datetime(1970, 1, 1, 1, 0, 59, tzinfo=UTC))
     60
     """
-    return int(moment.timestamp() // 60)
+    return int(time.timestamp() // 60)
 
 
 def this_minute() -> int:
-    """Return the minute that it is now."""
-    return int(time.time() // 60)
+    """Return the current minute."""
+    return int(now() // 60)
 
 
 def time_of(minute: int) -> datetime:
@@ -27,5 +28,5 @@ def time_of(minute: int) -> datetime:
 
 
 def minutes_in(seconds: int) -> int:
-    """Return how many minutes hold so many seconds, rounded up."""
+    """Return a number of seconds in minutes, rounded up."""
     return -(-seconds // 60)

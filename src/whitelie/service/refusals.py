@@ -1,6 +1,6 @@
-"""Every way in which the service says no: one shape, one code for each, listed here.
+"""Every error code of the service, and its HTTP status.
 
-A refusal is `{"error": {"code", "message", "field"?}}`. It changes nothing.
+An error is `{"error": {"code", "message", "field"?}}`. A request that is refused changes nothing.
 """
 
 from dataclasses import dataclass
@@ -21,6 +21,9 @@ STATUS = {
     "request_timeout": 408,
     "experiment_paused": 409,
     "experiment_stopped": 409,
+    "experiment_shipped": 409,
+    "not_shipped": 409,
+    "too_late_to_unship": 409,
     "changed_meanwhile": 409,
     "idempotency_conflict": 409,
     "token_expired": 410,
@@ -44,7 +47,7 @@ STATUS = {
 
 @dataclass
 class Refusal(WhitelieError, ValueError):
-    """A request was refused; `retry_after` says in how many seconds to try again."""
+    """A request was refused; `retry_after` says after how many seconds to try again."""
 
     code: str
     message: str
@@ -61,7 +64,7 @@ class Refusal(WhitelieError, ValueError):
 
     @property
     def body(self) -> bytes:
-        """The answer as JSON."""
+        """The body of the answer, as JSON."""
         return msgspec.json.encode(Error(ErrorDetail(self.code, self.message, self.field)))
 
 
@@ -74,15 +77,20 @@ class ErrorDetail(msgspec.Struct, omit_defaults=True):
 
 
 class Error(msgspec.Struct):
-    """The one shape of all errors."""
+    """The body of every error."""
 
     error: ErrorDetail
 
 
-FAULT = Refusal("internal_error", "this is a fault of the service; it has been logged")
+CLOCK_TO_DO = (
+    "set the server's clock right; if it is right now, restart the service, which confirms it"
+)
+"""What an operator does about a clock that has jumped."""
+
+INTERNAL_ERROR = Refusal("internal_error", "this is a fault of the service; it has been logged")
 
 
 def unavailable() -> Refusal:
-    """Return the refusal while the store does not work."""
+    """Return the refusal for as long as the store does not work."""
     message = "the store cannot be written now; nothing was changed, try again"
     return Refusal("store_unavailable", message, retry_after=2)

@@ -1,21 +1,24 @@
-"""What travels: bodies of requests and answers, from which the OpenAPI document is made."""
+"""The bodies of requests and answers, as types; the OpenAPI document is generated from them."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from whitelie.service import moment
+from whitelie.certificate import DELTA
+from whitelie.policy import COUNT_POLICIES
+from whitelie.service.minutes import DAY
 
 DAY_SECONDS = 24 * 60 * 60
-MOST_ARMS = 1000
-MOST_ITEMS = 1000
-LARGEST_PAYLOAD = 4096
-MOST_DEPTH = 32
-STEP = 10
+MAX_ARMS = 1000
+MAX_ITEMS = 1000
+MAX_PAYLOAD_BYTES = 4096
+MAX_PAYLOAD_DEPTH = 32
+DEFAULT_STEP = 10
 
-Status = Literal["running", "paused", "stopped"]
+Status = Literal["running", "paused", "stopped", "shipped"]
+Goal = Literal["earn", "know"] | Annotated[float, Meta(gt=0, le=1)]
 Sending = Literal["next-visit", "when-due"]
 Outcome = Literal["accepted", "duplicate", "expired", "invalid"]
 
@@ -27,6 +30,12 @@ Probability = Annotated[float, Meta(ge=0, le=1)]
 Epsilon = Annotated[float, Meta(gt=0)]
 Wait = Annotated[int, Meta(ge=0, le=30 * DAY_SECONDS)]
 Time = Annotated[datetime, Meta(tz=True)]
+
+
+if TYPE_CHECKING:
+    PolicyName = str
+else:
+    PolicyName = Literal[tuple(type(policy).__name__ for policy in COUNT_POLICIES)]
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -46,23 +55,57 @@ class NewArm(Request):
 class PolicyTable(Request):
     """A policy with its tuning."""
 
-    rule: Literal["TS", "KLUCB", "UCB", "UCB1"]
+    rule: PolicyName
     feedback: Literal["corrected", "naive", "wrapped"] | None = None
     c: Annotated[float, Meta(ge=0, le=1e6)] | None = None
     domain: Literal["extended", "unit"] | None = None
+    know: float | None = None
+
+
+class Expect(Request):
+    """What a plan expects: the usual rate, and the difference that matters."""
+
+    rate: float
+    difference: float
 
 
 class NewExperiment(Request):
     """An experiment to create. Times are in seconds."""
 
     name: Name
-    arms: Annotated[list[NewArm], Meta(min_length=1, max_length=MOST_ARMS)]
+    arms: Annotated[list[NewArm], Meta(min_length=1, max_length=MAX_ARMS)]
     window: Annotated[Wait, Meta(description="How long after a decision a reward may still come.")]
     spread: Annotated[Wait, Meta(description="Reports leave at decision + window + U(0, spread).")]
     epsilon: Epsilon | None = None
     p00: Probability | None = None
     p11: Probability | None = None
-    policy: Annotated[str, Meta(max_length=32)] | PolicyTable = "TS-CF"
+    policy: Annotated[
+        Annotated[str, Meta(max_length=32)] | PolicyTable | None,
+        Meta(description="Which arms are shown; TS-CF if neither this nor a goal is given."),
+    ] = None
+    goal: Annotated[
+        Goal | None,
+        Meta(
+            description="Instead of a policy: earn most, know the best arm soonest, or the share "
+            "of decisions that serve to know."
+        ),
+    ] = None
+    expect: Annotated[
+        Expect | None,
+        Meta(description="A certificate comes sooner if this is about right."),
+    ] = None
+    delta: Annotated[
+        float,
+        Meta(description="The probability that a certificate is ever wrong: above 0, at most 0.5."),
+    ] = DELTA
+    tolerance: Annotated[
+        float,
+        Meta(description="A certificate says that no other arm is better by more than this."),
+    ] = 0.0
+    then: Annotated[
+        Literal["ship"] | None,
+        Meta(description="What the service does by itself when an arm is certified."),
+    ] = None
     feedback_ttl: (
         Annotated[
             int,
@@ -99,22 +142,28 @@ class NewExperiment(Request):
             le=10**6,
             description="Readers see reports in steps of at least so many of an arm.",
         ),
-    ] = STEP
+    ] = DEFAULT_STEP
 
 
 class Change(Request):
     """Changes of an experiment: pause, resume or stop it, add arms, retire arms."""
 
-    status: Status | None = None
-    add: Annotated[list[NewArm], Meta(max_length=MOST_ARMS)] = []
-    retire: Annotated[list[ArmKey], Meta(max_length=MOST_ARMS)] = []
+    status: Literal["running", "paused", "stopped"] | None = None
+    add: Annotated[list[NewArm], Meta(max_length=MAX_ARMS)] = []
+    retire: Annotated[list[ArmKey], Meta(max_length=MAX_ARMS)] = []
+
+
+class Ship(Request):
+    """The arm that everybody is to see from now on."""
+
+    arm: ArmKey
 
 
 class Ask(Request):
     """How many decisions are wanted, and among which arms."""
 
-    count: Annotated[int, Meta(ge=1, le=MOST_ITEMS)] = 1
-    available: Annotated[list[ArmKey], Meta(min_length=1, max_length=MOST_ARMS)] | None = None
+    count: Annotated[int, Meta(ge=1, le=MAX_ITEMS)] = 1
+    available: Annotated[list[ArmKey], Meta(min_length=1, max_length=MAX_ARMS)] | None = None
 
 
 class Report(Request):
@@ -127,7 +176,7 @@ class Report(Request):
 class Reports(Request):
     """Many reports."""
 
-    items: Annotated[list[Report], Meta(min_length=1, max_length=MOST_ITEMS)]
+    items: Annotated[list[Report], Meta(min_length=1, max_length=MAX_ITEMS)]
 
 
 class Span(Request, rename={"start": "from", "stop": "to"}):
@@ -142,7 +191,7 @@ class Period(Request, rename={"start": "from", "stop": "to"}):
 
     start: Time | None = None
     stop: Time | None = None
-    minutes: Annotated[int, Meta(ge=1, le=moment.DAY)] | None = None
+    minutes: Annotated[int, Meta(ge=1, le=DAY)] | None = None
 
 
 class Mechanism(msgspec.Struct, frozen=True):
@@ -193,8 +242,19 @@ class Arm(msgspec.Struct):
     retired: bool
 
 
+class Shipped(msgspec.Struct, frozen=True):
+    """The arm that everybody sees, since when, and until when that can be undone."""
+
+    arm: str
+    at: datetime
+    undo_until: datetime
+
+
 class Experiment(msgspec.Struct):
-    """An experiment as the operator sees it."""
+    """An experiment as the operator sees it.
+
+    `goal` is null where a policy was given instead.
+    """
 
     id: str
     name: str
@@ -209,6 +269,12 @@ class Experiment(msgspec.Struct):
     retention: int
     step: int
     created: datetime
+    goal: Goal | None
+    expect: Expect | None
+    delta: float
+    tolerance: float
+    then: Literal["ship"] | None
+    shipped: Shipped | None
 
 
 class Experiments(msgspec.Struct):

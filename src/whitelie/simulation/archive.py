@@ -9,20 +9,26 @@ from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
 from whitelie.channel import Channel, channel_from_dict
 from whitelie.errors import InvalidInput, whole_number
 from whitelie.problem import Problem
-from whitelie.variables import MOST_BYTES, Variables, hdf5, read_text, read_variables
+from whitelie.simulation.netcdf import MOST_FILE_BYTES, Variables, hdf5, read_text, read_variables
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from whitelie.certificate import Certificate
+
+FORMAT = 2
 """The version of the file format; a newer file is refused."""
 
+FORMAT_WITHOUT_STOPS = 1
+"""Results that stop at no certificate are written as they always were: any version reads them."""
+
 _MARK = b"whitelie"
-_TAIL = len(_MARK) + hashlib.sha256().digest_size
+_CHECKSUM_BYTES = len(_MARK) + hashlib.sha256().digest_size
 _REMEDY = "give a file as Result.save wrote it, or simulate again"
 
 
@@ -34,6 +40,7 @@ class Cell:
     policies: dict[str, dict[str, Any]]
     seed: int
     provenance: dict[str, Any]
+    stop: "Certificate | None" = None
 
 
 def write_cells(cells: Sequence[Cell]) -> str:
@@ -49,10 +56,18 @@ def write_cells(cells: Sequence[Cell]) -> str:
         for cell in cells
     ]
     described = [
-        {**vars(cell), "problem": problem} for cell, problem in zip(cells, problems, strict=True)
+        {
+            "problem": problem,
+            "policies": cell.policies,
+            "seed": cell.seed,
+            "provenance": cell.provenance,
+            **({"stop": cell.stop.to_dict()} if cell.stop else {}),
+        }
+        for cell, problem in zip(cells, problems, strict=True)
     ]
     channels = [channel.to_dict() for channel in number]
-    return json.dumps({"format": FORMAT, "channels": channels, "cells": described})
+    version = FORMAT if any(cell.stop for cell in cells) else FORMAT_WITHOUT_STOPS
+    return json.dumps({"format": version, "channels": channels, "cells": described})
 
 
 def read_cells(text: str) -> tuple[Cell, ...]:
@@ -78,7 +93,23 @@ def _cell(data: dict[str, Any], channels: Sequence[Channel]) -> Cell:
             raise InvalidInput(name, value, "this must be a table")
     problem = Problem(means_by_name, [channels[place] for place in places])
     seed = whole_number("seed", data["seed"], most=2**64 - 1)
-    return Cell(problem, policies, seed, provenance)
+    return Cell(
+        problem, policies, seed, provenance, _stop(data["stop"]) if "stop" in data else None
+    )
+
+
+def _stop(data: dict[str, Any]) -> "Certificate":
+    from whitelie.certificate import Certificate  # noqa: PLC0415 (the kernel is slow to import)
+
+    return Certificate.from_dict(data)
+
+
+def stop_variables(dimensions: tuple[str, ...], reports: Any, winner: Any) -> dict[str, Any]:
+    """Return the variables of a result that stopped, with their dimensions; none without stops."""
+    if reports is None:
+        return {}
+    replicate = dimensions[:-2]
+    return {"stop_reports": ((*replicate, "arm"), reports), "stop_winner": (replicate, winner)}
 
 
 def _storable(name: Hashable) -> str | int:
@@ -86,12 +117,14 @@ def _storable(name: Hashable) -> str | int:
 
 
 def write_file(dataset: xr.Dataset, path: Path) -> None:
-    """Write NetCDF, then a mark and the SHA-256 of it, which readers of NetCDF do not see."""
-    if path.exists() and not (path.is_file() and _tail(path).startswith(_MARK)):
-        reason = "something is there that is not a whitelie result: choose a name that is free"
+    """Write NetCDF, then a mark and its SHA-256, which readers of NetCDF ignore."""
+    if path.exists() and not (path.is_file() and _last_bytes(path).startswith(_MARK)):
+        reason = "this file is not a whitelie result: choose a name that is free"
         raise InvalidInput("path", str(path), reason)
-    if dataset["pulls"].nbytes > MOST_BYTES:
-        reason = f"the counts have more than {MOST_BYTES} bytes: save fewer times or replicates"
+    if dataset["pulls"].nbytes > MOST_FILE_BYTES:
+        reason = (
+            f"the counts have more than {MOST_FILE_BYTES} bytes: save fewer times or replicates"
+        )
         raise InvalidInput("path", str(path), reason)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     compressed = {"pulls": {"zlib": True, "complevel": 4, "shuffle": True}}
@@ -112,12 +145,15 @@ def write_file(dataset: xr.Dataset, path: Path) -> None:
 def read_file(path: Path) -> xr.Dataset:
     """Return what `write_file` wrote, and refuse all else.
 
-    The SHA-256 comes first: a flipped bit can pass for a finding, or hang the HDF5 library. It is
-    no signature: whoever makes a file can make its checksum, so nothing in it is trusted either.
+    The SHA-256 is checked first: a flipped bit could pass for a result, or hang the HDF5 library.
+    It is no signature: whoever makes a file can make its checksum, so nothing in it is trusted.
     """
     content = _content(path)
-    if hashlib.sha256(content[:-_TAIL]).digest() != content[-_TAIL + len(_MARK) :]:
-        raise InvalidInput("path", str(path), "damaged since it was written; " + _REMEDY)
+    if (
+        hashlib.sha256(content[:-_CHECKSUM_BYTES]).digest()
+        != content[-_CHECKSUM_BYTES + len(_MARK) :]
+    ):
+        raise InvalidInput("path", str(path), "it was damaged after it was written; " + _REMEDY)
     try:
         with hdf5(content) as file:
             text = read_text(file, "whitelie")
@@ -125,31 +161,34 @@ def read_file(path: Path) -> xr.Dataset:
             if version > FORMAT:
                 reason = f"a newer whitelie wrote it, in format {version} (here {FORMAT}): "
                 raise InvalidInput("path", str(path), reason + "upgrade whitelie")
-            found = read_variables(file, content)
-        _check_cells(read_cells(text), found)
+            cells = read_cells(text)
+            stopped = any(cell.stop for cell in cells)
+            variables = read_variables(file, content, stopped=stopped)
+        _check_cells(cells, variables)
     except InvalidInput as error:
         if error.field == "path":
             raise
         raise InvalidInput("path", str(path), f"not a result: {error}; {_REMEDY}") from error
-    dimensions = tuple(found.labels)
-    variables = {
-        "pulls": (dimensions, found.pulls),
-        "gaps": ((*dimensions[:-4], "arm"), found.gaps),
+    dimensions = tuple(variables.labels)
+    arrays = {
+        "pulls": (dimensions, variables.pulls),
+        "gaps": ((*dimensions[:-4], "arm"), variables.gaps),
+        **stop_variables(dimensions, variables.stop_reports, variables.stop_winner),
     }
-    return xr.Dataset(variables, coords=found.labels, attrs={"whitelie": text})
+    return xr.Dataset(arrays, coords=variables.labels, attrs={"whitelie": text})
 
 
 def _content(path: Path) -> bytes:
-    """Return a file that ends as results do: a pipe, a device or a sea of zeros is not read."""
+    """Return the bytes of a file that ends as results do; pipes, devices and zeros are not read."""
     try:
         if not path.is_file() and path.exists():
             raise InvalidInput("path", str(path), "it cannot be read: it is not a file")
         size = path.stat().st_size
-        if not _tail(path).startswith(_MARK):
+        if not _last_bytes(path).startswith(_MARK):
             reason = "not a whole whitelie result: it is cut short, or something else wrote it; "
             raise InvalidInput("path", str(path), reason + _REMEDY)
-        if size > MOST_BYTES:
-            raise InvalidInput("path", str(path), f"it has more than {MOST_BYTES} bytes")
+        if size > MOST_FILE_BYTES:
+            raise InvalidInput("path", str(path), f"it has more than {MOST_FILE_BYTES} bytes")
         return path.read_bytes()
     except OSError as error:
         raise InvalidInput("path", str(path), f"it cannot be read: {error}") from error
@@ -167,13 +206,15 @@ def _json(text: str) -> Any:
         raise InvalidInput("whitelie", text, f"this is not JSON: {error}") from None
 
 
-def _check_cells(cells: Sequence[Cell], found: Variables) -> None:
-    """Refuse variables that are not of what was run."""
-    swept = found.labels[next(iter(found.labels))] if len(found.labels) > 4 else [None]
+def _check_cells(cells: Sequence[Cell], variables: Variables) -> None:
+    """Refuse variables that do not fit what was run."""
+    swept = variables.labels[next(iter(variables.labels))] if len(variables.labels) > 4 else [None]
     if len(cells) != len(swept):
         raise InvalidInput("cells", len(cells), f"there must be {len(swept)}, one per value")
-    arms, policies = found.labels["arm"].tolist(), found.labels["policy"].tolist()
-    for cell, gaps in zip(cells, found.gaps.reshape(len(cells), -1), strict=True):
+    if any(cell.stop != cells[0].stop for cell in cells):
+        raise InvalidInput("stop", cells[0].stop, "all cells must stop at the same certificate")
+    arms, policies = variables.labels["arm"].tolist(), variables.labels["policy"].tolist()
+    for cell, gaps in zip(cells, variables.gaps.reshape(len(cells), -1), strict=True):
         if [str(name) for name in cell.problem.names] != arms:
             raise InvalidInput("arm", arms, "these are not the arms of the problem")
         if not set(policies) <= set(cell.policies):
@@ -182,7 +223,7 @@ def _check_cells(cells: Sequence[Cell], found: Variables) -> None:
             raise InvalidInput("gaps", gaps, "these are not the gaps of the problem")
 
 
-def _tail(path: Path) -> bytes:
+def _last_bytes(path: Path) -> bytes:
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL))
+        file.seek(max(0, path.stat().st_size - _CHECKSUM_BYTES))
         return file.read()

@@ -1,4 +1,4 @@
-"""How sure a mean over replicates is: t-intervals, paired differences, bands over time.
+"""Confidence intervals for means over replicates: t-intervals, paired differences, bands.
 
 Everything here takes labelled values with a dimension "replicate", whose entries are independent
 and equally distributed, and gives labelled values without it.
@@ -8,22 +8,22 @@ import math
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from whitelie.errors import InvalidInput
 
-DRAWS = 2000
+BOOTSTRAP_DRAWS = 2000
 """How many times the bootstrap draws multipliers."""
 
-BLOCK = 2**20
-"""How many multipliers the bootstrap holds at once."""
+MOST_MULTIPLIERS = 2**20
+"""How many multipliers the bootstrap holds in memory at once."""
 
 
 def t_interval(values: xr.DataArray, *, level: float = 0.95, statements: int = 1) -> xr.Dataset:
     """Return mean, standard error s/√n, and lower and upper = mean ∓ t·s/√n.
 
     t is the 1 − (1 − level)/(2·statements) quantile of Student's law with n − 1 degrees of freedom:
-    so many intervals hold all together at the level (Bonferroni). Where all replicates agree the
+    so that many intervals hold together at the level (Bonferroni). Where all replicates agree the
     width is exactly zero.
     """
     critical = student(values.sizes["replicate"], level=level, statements=statements)
@@ -48,15 +48,33 @@ def simultaneous_band(values: xr.DataArray, *, level: float = 0.95, seed: int = 
 def differences(values: xr.DataArray, baseline: str) -> xr.Dataset:
     """Return the t-intervals of policies minus the baseline, replicate by replicate.
 
-    They hold together at 95 %, and `conclusion` says no more than where an interval lies.
+    They hold together at 95 %, and `conclusion` says on which side of 0 an interval lies.
     """
     others = values.sel(policy=[name for name in values["policy"].values if name != baseline])
     paired = others - values.sel(policy=baseline, drop=True)
     statements = paired.size // paired.sizes["replicate"]
-    found = t_interval(paired, statements=statements).rename(mean="difference")
-    sides = [found["upper"].values < 0, found["lower"].values > 0]
+    intervals = t_interval(paired, statements=statements).rename(mean="difference")
+    sides = [intervals["upper"].values < 0, intervals["lower"].values > 0]
     words = np.select(sides, ["lower", "higher"], "not separated")
-    return found.assign(conclusion=found["lower"].copy(data=words))
+    return intervals.assign(conclusion=intervals["lower"].copy(data=words))
+
+
+def clopper_pearson(
+    successes: ArrayLike, trials: int, *, level: float = 0.95
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the ends of Clopper and Pearson's exact interval for a probability.
+
+    >>> low, high = clopper_pearson(np.array([0, 10]), 10)
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.0, 0.692], [0.308, 1.0])
+    """
+    from scipy.special import betaincinv  # noqa: PLC0415 (only intervals need scipy)
+
+    counts, tail = np.asarray(successes), (1 - level) / 2
+    failures = trials - counts
+    inner_low = betaincinv(np.maximum(counts, 1), failures + 1, tail)
+    inner_high = betaincinv(counts + 1, np.maximum(failures, 1), 1 - tail)
+    return np.where(counts == 0, 0.0, inner_low), np.where(failures == 0, 1.0, inner_high)
 
 
 def student(replicates: int, *, level: float, statements: int = 1) -> float:
@@ -79,7 +97,7 @@ def multiplier_quantile(matrix: NDArray[np.float64], *, level: float, seed: int)
     from the mean, a draw is max over t of |Σ ξ_i·x_i(t)| / sqrt(Σ x_i(t)²) for Gaussian multipliers
     ξ_i, divided by sqrt(χ²/(n − 1)) with n − 1 degrees of freedom. So it follows Student's law at
     every time, with the replicates' own correlation between times. With few replicates, or very
-    skew ones, the band covers less often than it says, as t-intervals do.
+    skewed ones, the band covers less often than its level says, as t-intervals do.
     Times at which all replicates agree are left out; without others it is 0.
     """
     replicates = len(matrix)
@@ -89,11 +107,13 @@ def multiplier_quantile(matrix: NDArray[np.float64], *, level: float, seed: int)
     deviations = varying - varying.mean(axis=0)
     deviations /= np.sqrt((deviations**2).sum(axis=0))
     generator = np.random.default_rng(seed)
-    scale = np.sqrt(generator.chisquare(replicates - 1, DRAWS) / (replicates - 1))
-    size = max(1, BLOCK // replicates)
+    scale = np.sqrt(generator.chisquare(replicates - 1, BOOTSTRAP_DRAWS) / (replicates - 1))
+    size = max(1, MOST_MULTIPLIERS // replicates)
+    starts = range(0, BOOTSTRAP_DRAWS, size)
+    blocks = [min(size, BOOTSTRAP_DRAWS - start) for start in starts]
     largest = [
         np.abs(generator.standard_normal((block, replicates)) @ deviations).max(axis=1)
-        for block in (min(size, DRAWS - start) for start in range(0, DRAWS, size))
+        for block in blocks
     ]
     return float(np.quantile(np.concatenate(largest) / scale, level, method="higher"))
 

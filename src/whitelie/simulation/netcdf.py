@@ -1,8 +1,8 @@
-"""The variables of a result's file, read as if an enemy had written it.
+"""The variables of a result's NetCDF file, read as if an attacker had written it.
 
 HDF5 can point to other files, compute data from nothing and pack gigabytes into kilobytes. Here
-only what `Result.save` writes is read, where the file itself holds it in the same layout, and
-nothing before its size is known to follow from bytes that are there. Attributes of variables are
+only what `Result.save` writes is read, if the file itself holds it in the same layout. Nothing is
+read before its size is known to follow from bytes that are there. Attributes of variables are
 not read. The HDF5 library is compiled code that parses the rest: its own faults are beyond this.
 """
 
@@ -20,21 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whitelie.errors import InvalidInput
+from whitelie.simulation.stops import are_sound
 
 DIMENSIONS = ("policy", "replicate", "time", "arm")
 
-MOST_BYTES = 2**33
-"""Of a file, and of the counts in it: 1,000 replicates of 10 policies on 10 arms take some 2^25."""
+MOST_FILE_BYTES = 2**33
+"""The largest file, and counts in it: 1,000 replicates of 10 policies on 10 arms take some 2^25."""
 
 DEFLATE_RATIO = 1032
-"""Deflate makes nothing smaller than by this factor: what claims to be larger is not there."""
+"""Deflate compresses by this factor at most: data that claim more are not in the file."""
 
-MOST_CHUNK = 2**24
-MOST_LABELS = 2**28
+MOST_CHUNK_BYTES = 2**24
+MOST_LABEL_BYTES = 2**28
 FILTERS = [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE]
 
 TEXT = np.dtype([("length", "<u4"), ("heap", "<u8"), ("index", "<u4")])
-"""A text as HDF5 keeps it in a variable: its length, and where its bytes are."""
+"""A text as HDF5 stores it in a variable: its length, and where its bytes are."""
 
 HEAP = b"GCOL\x01\0\0\0"
 NUMBERS = "iuf"
@@ -46,11 +47,13 @@ class Variables(NamedTuple):
     labels: dict[str, NDArray[Any]]
     pulls: NDArray[np.int32]
     gaps: NDArray[np.float64]
+    stop_reports: NDArray[np.int32] | None = None
+    stop_winner: NDArray[np.int32] | None = None
 
 
 @contextmanager
 def hdf5(content: bytes) -> Iterator[h5py.File]:
-    """Open a file in memory; whatever the HDF5 library stumbles over is refused."""
+    """Open a file in memory; what the HDF5 library cannot read is refused."""
     _check_heaps(content)
     try:
         with h5py.File(BytesIO(content), "r") as file:
@@ -66,7 +69,7 @@ def hdf5(content: bytes) -> Iterator[h5py.File]:
 
 
 def _check_heaps(content: bytes) -> None:
-    """Refuse a heap of texts in which the next object never comes: HDF5 would never leave it.
+    """Refuse a heap of texts whose objects have no end: HDF5 would loop in it for ever.
 
     A heap begins with b"GCOL", a version, three zeros and its size. Objects follow: an index, then
     a size without these 16 bytes, up to a multiple of 8; or index 0, and the size of all that is
@@ -95,22 +98,31 @@ def read_text(file: h5py.File, name: str) -> str:
     return str(file.attrs[name])
 
 
-def read_variables(file: h5py.File, content: bytes) -> Variables:
+def read_variables(file: h5py.File, content: bytes, *, stopped: bool = False) -> Variables:
     """Return all variables of a file, of which these are the bytes, or refuse it."""
     size = len(content)
-    dimensions = _dimensions(file)
+    dimensions = _dimensions(file, {"stop_reports", "stop_winner"} if stopped else set())
     labels = {name: _labels(file, name, content) for name in dimensions}
     shape = tuple(len(labels[name]) for name in dimensions)
     gaps = _whole(file, "gaps", size)
     _check("gaps", gaps, (*shape[:-4], shape[-1]), np.dtype(np.float64))
     pulls = _compressed(file, "pulls", size)
     _check("pulls", pulls, shape, np.dtype(np.int32))
-    return Variables(labels, _counts(pulls, labels["time"]), gaps[()])
+    if not stopped:
+        return Variables(labels, _counts(pulls, labels["time"]), gaps[()])
+    reports, winner = (_whole(file, name, size) for name in ("stop_reports", "stop_winner"))
+    _check("stop_reports", reports, (*shape[:-2], shape[-1]), np.dtype(np.int32))
+    _check("stop_winner", winner, shape[:-2], np.dtype(np.int32))
+    counts = _counts(pulls, labels["time"])
+    if not are_sound(counts[..., -1, :], reports[()], winner[()]):
+        reason = "reports until the stop, and then the winner alone, must make the last pulls"
+        raise InvalidInput("stop_reports", reports.shape, reason)
+    return Variables(labels, counts, gaps[()], reports[()], winner[()])
 
 
-def _dimensions(file: h5py.File) -> tuple[str, ...]:
+def _dimensions(file: h5py.File, more: set[str]) -> tuple[str, ...]:
     """Return the names of all dimensions; one that is not ours is the swept parameter."""
-    ours = {"pulls", "gaps", *DIMENSIONS}
+    ours = {"pulls", "gaps", *DIMENSIONS, *more}
     reason = "a result has these variables, and at most one more, the swept parameter: "
     if len(file) > len(ours) + 1:
         raise InvalidInput("variables", len(file), reason + ", ".join(sorted(ours)))
@@ -156,13 +168,13 @@ def _compressed(file: h5py.File, name: str, size: int) -> h5py.Dataset:
     filters = [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
     if properties.get_layout() != h5py.h5d.CHUNKED or filters != FILTERS:
         raise InvalidInput(name, filters, "it must be stored in chunks, by shuffle and deflate")
-    if math.prod(variable.chunks) * variable.dtype.itemsize > MOST_CHUNK:
+    if math.prod(variable.chunks) * variable.dtype.itemsize > MOST_CHUNK_BYTES:
         raise InvalidInput(name, variable.chunks, "these chunks are too large")
     stored, needed = variable.id.get_storage_size(), variable.nbytes
     if stored > size or needed > DEFLATE_RATIO * stored:
         raise InvalidInput(name, variable.shape, "the file does not hold as much data as it says")
-    if needed > MOST_BYTES:
-        raise InvalidInput(name, variable.shape, f"it has more than {MOST_BYTES} bytes")
+    if needed > MOST_FILE_BYTES:
+        raise InvalidInput(name, variable.shape, f"it has more than {MOST_FILE_BYTES} bytes")
     return variable
 
 
@@ -193,21 +205,24 @@ def _labels(file: h5py.File, name: str, content: bytes) -> NDArray[Any]:
 
 
 def _texts(name: str, variable: h5py.Dataset, content: bytes) -> NDArray[np.str_]:
-    """Return texts; many of them may claim the same bytes, so their lengths are looked at first."""
+    """Return texts; many of them may claim the same bytes, so their lengths are checked first."""
     count, start = len(variable), variable.id.get_offset()
-    kept = h5py.check_string_dtype(variable.dtype)
-    if kept is None or kept.length is not None:
+    text_type = h5py.check_string_dtype(variable.dtype)
+    if text_type is None or text_type.length is not None:
         raise InvalidInput(name, variable.dtype, "its labels must be texts of variable length")
     lengths = np.frombuffer(content, TEXT, count, start)["length"]
-    if lengths.sum(dtype=np.int64) > len(content) or 4 * count * int(lengths.max()) > MOST_LABELS:
+    if (
+        lengths.sum(dtype=np.int64) > len(content)
+        or 4 * count * int(lengths.max()) > MOST_LABEL_BYTES
+    ):
         raise InvalidInput(name, count, "its labels are too long")
     return np.array(variable.asstr()[()].tolist(), dtype=str)
 
 
 def _counts(pulls: h5py.Dataset, times: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the counts, read in pieces: the first that cannot be counts ends it.
+    """Return the counts, read in pieces: the first piece that cannot be counts is refused.
 
-    After t steps there are t pulls, so whatever was made of one repeated byte goes no further.
+    After t steps there are t pulls, so a file made of one repeated byte is refused at once.
     """
     counts = np.empty(pulls.shape, np.int32)
     spans = [range(0, size, step) for size, step in zip(pulls.shape, pulls.chunks, strict=True)]
@@ -225,7 +240,7 @@ def _counts(pulls: h5py.Dataset, times: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def _chunk(variable: h5py.Dataset, corner: tuple[int, ...]) -> NDArray[np.int32]:
-    """Return a chunk of whole numbers; HDF5 would inflate a stream for as long as it goes on.
+    """Return a chunk of whole numbers; HDF5 itself would inflate a stream of any length.
 
     A filter is left out of a chunk if its bit is set in the mask: what does not get smaller is not
     deflated.

@@ -1,9 +1,9 @@
-"""Regret as a picture: curves, how sure they are, and what theory says.
+"""Regret drawn: curves, their confidence bands, and what theory says.
 
 Colour and marker tell the rule (kl-UCB, UCB, UCB1, TS), the line tells how it reads feedback:
 corrected solid, naive dashed, wrapped dotted; variants of a policy differ in the line alone. So
-every policy looks the same in every figure, to colour-blind eyes (the palette is Okabe and Ito's)
-and in grey. Names stand where the lines end.
+the paper's policies look the same in every figure, to colour-blind eyes (the palette is Okabe and
+Ito's) and in grey; others take what is left, in their order. Names stand where the lines end.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +15,14 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from whitelie.bands import simultaneous_band, t_interval
 from whitelie.bounds import lower_bound, randomized_response_bound
 from whitelie.channel import RandomizedResponse
 from whitelie.errors import InvalidInput
 from whitelie.problem import Problem
+from whitelie.simulation.intervals import simultaneous_band, t_interval
 
 Dash = str | tuple[float, tuple[float, ...]]
 Numbers = NDArray[np.float64]
@@ -51,8 +51,8 @@ LEADER: Any = {
 }
 TITLE: Any = {"loc": "left", "fontsize": FONT, "color": GREY, "y": 1}
 PLAIN = "{x:,.10g}"
-START = 10
-"""Where time begins if regret is on a log scale: the first steps are alike and take much room."""
+FIRST_LOG_STEP = 10
+"""The first step shown where regret is on a log scale: earlier ones look alike and take room."""
 
 
 class Look(NamedTuple):
@@ -112,8 +112,9 @@ def theory_of(bounds: Literal["both"] | bool, problems: Sequence[Problem]) -> Th
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """How mean regret is drawn: bands at 95 %, what theory says, the vertical axis.
+    """One set of axes with mean regret: bands at 95 %, what theory says, the vertical axis.
 
+    Another `quantity` than regret is drawn in the same way.
     `names` are the labels of policies that are not to be called by their plain name; `top` is the
     end of a linear vertical axis that does not follow the curves.
     """
@@ -123,6 +124,7 @@ class Panel:
     names: Mapping[str, str] = field(default_factory=dict)
     scale: Literal["log", "linear"] = "linear"
     top: float | None = None
+    quantity: str = "regret"
 
     def __post_init__(self) -> None:
         if self.bands not in ("pointwise", "simultaneous", None):
@@ -138,21 +140,21 @@ class Panel:
         if time not in ("log", "linear"):
             raise InvalidInput("time", time, 'choose "log" or "linear"')
         if self.scale == "log":
-            regret = regret.sel(time=slice(min(START, regret["time"].values[-1]), None))
+            regret = regret.sel(time=slice(min(FIRST_LOG_STEP, regret["time"].values[-1]), None))
         times = regret["time"].values.astype(float)
         theory = {label: bound(problem, times) for label, bound in self.theory.items()}
         if self.bands == "simultaneous":
-            found = simultaneous_band(regret)
+            means = simultaneous_band(regret)
         else:
-            found = self._found(regret, statements=1)
+            means = self._means(regret, statements=1)
         axes = _new_axes() if ax is None else ax
         if time == "log":
             axes.set_xscale("log")
         else:
             axes.xaxis.set_major_formatter(PLAIN)
         axes.set_yscale(self.scale)
-        _caption(axes, "steps", self._replicates(regret, "band"))
-        self._draw(axes, times, found, theory)
+        _caption(axes, ("steps", self.quantity), self._replicates(regret, "band"))
+        self._draw(axes, times, means, theory)
         return axes
 
     def over_parameter(
@@ -160,23 +162,23 @@ class Panel:
     ) -> Axes:
         """Draw mean regret (parameter, policy, replicate) at the horizon against the parameter."""
         parameter = str(regret.dims[0])
-        found = self._found(regret, statements=len(problems))
+        means = self._means(regret, statements=len(problems))
         theory = {
             label: np.array([bound(problem, float(horizon)) for problem in problems])
             for label, bound in self.theory.items()
         }
         axes = _new_axes() if ax is None else ax
-        places = _parameter_axis(axes, found[parameter].values)
+        places = _parameter_axis(axes, means[parameter].values)
         order = np.argsort(places)
-        if self.scale == "log" or _spans_decade(found["mean"].values):
+        if self.scale == "log" or _spans_decade(means["mean"].values):
             axes.set_yscale("log")
         replicates = self._replicates(regret, "interval")
-        _caption(axes, parameter, f"after {horizon:,} steps, {replicates}")
+        _caption(axes, (parameter, self.quantity), f"after {horizon:,} steps, {replicates}")
         ordered = {label: bound[order] for label, bound in theory.items()}
-        self._draw(axes, places[order], found.isel({parameter: order}), ordered)
+        self._draw(axes, places[order], means.isel({parameter: order}), ordered)
         return axes
 
-    def _found(self, regret: xr.DataArray, *, statements: int) -> xr.Dataset:
+    def _means(self, regret: xr.DataArray, *, statements: int) -> xr.Dataset:
         if self.bands is None:
             return xr.Dataset({"mean": regret.mean("replicate")})
         return t_interval(regret, statements=statements if self.bands == "simultaneous" else 1)
@@ -186,12 +188,12 @@ class Panel:
         return f"{replicates}, {self.bands} 95 % {noun}s" if self.bands else replicates
 
     def _draw(
-        self, axes: Axes, places: Numbers, found: xr.Dataset, theory: dict[str, Numbers]
+        self, axes: Axes, places: Numbers, means: xr.Dataset, theory: dict[str, Numbers]
     ) -> None:
-        names = [str(name) for name in found["policy"].values]
+        names = [str(name) for name in means["policy"].values]
         ends: list[tuple[str, float, Any]] = []
         for place, (name, look) in enumerate(looks(names).items()):
-            curve = found.sel(policy=name)
+            curve = means.sel(policy=name)
             _draw_curve(axes, places, curve, look=look, shift=place / len(names))
             shown = self.names.get(name, name)
             ends.append((shown, float(curve["mean"].values[-1]), ink(look.colour)))
@@ -199,11 +201,50 @@ class Panel:
         for (label, bound), dash in zip(drawn.items(), THEORY_DASHES, strict=False):
             axes.plot(places, bound, color=GREY, linestyle=dash, lw=1.1, label=label, zorder=1.5)
             ends.append((label, float(bound[-1]), GREY))
-        top = self.top or float(found["upper" if self.bands else "mean"].max())
-        means = found["mean"].values
-        bottom = float(means[means > 0].min(initial=top or 1.0))
+        top = self.top or float(means["upper" if self.bands else "mean"].max())
+        regret = means["mean"].values
+        bottom = float(regret[regret > 0].min(initial=top or 1.0))
         _limit(axes, bottom, top, [] if self.top else list(drawn.values()))
         label_ends(axes, float(places[-1]), ends)
+
+
+def stopping_times(stops: xr.Dataset, horizon: int, *, ax: Axes | None) -> Axes:
+    """Draw the share of replicates (policy, replicate) that had a certificate by each report.
+
+    It is the empirical distribution function; reports are on a log scale if they span a decade.
+    """
+    axes = _new_axes() if ax is None else ax
+    certified = stops["reports"].values[stops["certified"].values].astype(float)
+    if certified.size and _spans_decade(certified):
+        axes.set_xscale("log")
+        first = certified.min() / 1.2
+    else:
+        axes.xaxis.set_major_formatter(PLAIN)
+        first = 0.0
+    axes.set_xlim(first, horizon)
+    text = f"{stops.sizes['replicate']:,} replicates, looked at after every report"
+    _caption(axes, ("reports", "share with a certificate"), text)
+    ends: list[tuple[str, float, Any]] = []
+    names = [str(name) for name in stops["policy"].values]
+    for name, look in looks(names).items():
+        of_policy = stops.sel(policy=name)
+        times = np.sort(of_policy["reports"].values[of_policy["certified"].values])
+        shares = np.arange(len(times) + 1) / stops.sizes["replicate"]
+        axes.step(
+            [first, *times, horizon],
+            [*shares, shares[-1]],
+            where="post",
+            color=look.colour,
+            linestyle=look.dash,
+            linewidth=1.8,
+            label=name,
+        )
+        ends.append((name, float(shares[-1]), ink(look.colour)))
+    _limit(axes, 0.0, 1.0, [])
+    axes.margins(x=0)
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    label_ends(axes, float(horizon), ends)
+    return axes
 
 
 def spread(targets: Numbers, sizes: Numbers | float, low: float, high: float) -> Numbers:
@@ -280,14 +321,15 @@ def _spans_decade(values: Numbers) -> bool:
     return bool(values.min() > 0 and values.max() > 10 * values.min())
 
 
-def _caption(axes: Axes, horizontal: str, text: str) -> None:
+def _caption(axes: Axes, labels: tuple[str, str], text: str) -> None:
+    horizontal, vertical = labels
     axes.set_xlabel(horizontal, fontsize=FONT)
-    axes.set_ylabel("regret", fontsize=FONT)
+    axes.set_ylabel(vertical, fontsize=FONT)
     axes.set_title(text, **TITLE)
 
 
 def _limit(axes: Axes, bottom: float, top: float, bounds: Sequence[Numbers]) -> None:
-    """A bound far from all curves leaves the picture, rather than flattening them."""
+    """Set the vertical range by the curves: a bound far above would flatten them."""
     log = axes.get_yscale() == "log"
     near = [float(bound.max()) for bound in bounds if bound.max() <= (10 if log else 2) * top]
     highest = max([top, *near]) or 1.0
@@ -310,14 +352,14 @@ def _limit(axes: Axes, bottom: float, top: float, bounds: Sequence[Numbers]) -> 
 
 
 def label_ends(axes: Axes, right: float, ends: Sequence[tuple[str, float, Any]]) -> None:
-    """Write each name beside its line's end, moved up or down as far as names would overlap."""
+    """Write each name beside its line's end, moved up or down so that names do not overlap."""
     figure = axes.get_figure(root=True)
     if figure is None:
         return
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
     point = figure.dpi / 72
-    axes.get_xlim()  # settles the scale that the transform below reads
+    axes.get_xlim()  # makes matplotlib fix the scale that the transform below reads
     bottom, top = axes.get_ylim()
     heights = [min(max(height, bottom), top) for _, height, _ in ends]
     pixels = axes.transData.transform([(right, height) for height in heights])[:, 1] / point

@@ -1,4 +1,4 @@
-"""How far a long computation is: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a long computation: a bar on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -8,18 +8,18 @@ from typing import Protocol
 
 
 class Advance(Protocol):
-    """Is told how many more are done and, if that is known, how many seconds the rest takes."""
+    """Takes how many more are done and, if known, how many seconds the rest will take."""
 
     def __call__(self, done: int, left: float | None = None) -> None:
-        """Show it."""
+        """Show the progress."""
 
 
-LINE_EVERY_SECONDS = 5.0
+LINE_INTERVAL_SECONDS = 5.0
 
 
 @contextmanager
 def progress(title: str, total: int, *, shown: bool) -> Iterator[Advance]:
-    """Yield a function that is told how far the `total` is."""
+    """Yield a function to call whenever more of the `total` is done."""
     if not shown:
         yield lambda done, left=None: None
     elif sys.stderr.isatty():
@@ -29,8 +29,8 @@ def progress(title: str, total: int, *, shown: bool) -> Iterator[Advance]:
 
 
 def _bar(title: str, total: int) -> Iterator[Advance]:
-    from rich.console import Console  # noqa: PLC0415 (only for those who watch)
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415 (only for a terminal)
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415 (only for a terminal)
 
     columns = (title, BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=Console(stderr=True)) as bar:
@@ -46,7 +46,7 @@ def _lines(title: str, total: int) -> Iterator[Advance]:
         nonlocal finished, last
         finished += done
         now = time.monotonic()
-        if finished == total or now - last >= LINE_EVERY_SECONDS:
+        if finished == total or now - last >= LINE_INTERVAL_SECONDS:
             last = now
             line = f"{title}: {finished} of {total}  {_clock(left)}".rstrip()
             print(line, file=sys.stderr, flush=True)

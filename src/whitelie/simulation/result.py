@@ -1,10 +1,11 @@
-"""What a simulation found: labelled pull counts, and what follows from them.
+"""The result of a simulation: labelled pull counts, and what follows from them.
 
 `Result` interprets counts and never simulates. Its regret is pseudo-regret, Σ_a Δ_a·N_a(t): what
 the choices cost in expectation, free of the noise of single rewards.
 """
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,17 +18,36 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from whitelie.archive import Cell, read_cells, read_file, write_cells, write_file
-from whitelie.bands import differences, simultaneous_band, t_interval
 from whitelie.errors import InvalidInput, whole_number
 from whitelie.problem import Problem
-from whitelie.variables import DIMENSIONS
+from whitelie.simulation.archive import (
+    Cell,
+    read_cells,
+    read_file,
+    stop_variables,
+    write_cells,
+    write_file,
+)
+from whitelie.simulation.intervals import (
+    clopper_pearson,
+    differences,
+    simultaneous_band,
+    t_interval,
+)
+from whitelie.simulation.netcdf import DIMENSIONS
+from whitelie.simulation.stops import Stops, are_sound, wrong_winners
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from whitelie.certificate import Certificate
+
 _TAKEN = {*DIMENSIONS, "pulls", "gaps", "regret", "mean", "standard_error", "lower", "upper"}
+_TAKEN_BY_STOPS = {
+    *("stop_reports", "stop_winner", "reports", "certified", "winner", "lost", "wrong"),
+    *("median", "q95", "never", "wrong_lower", "wrong_upper", "lost_standard_error"),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,9 +55,9 @@ class Result:
     """Pull counts of policies on one problem, or on one problem per value of a swept parameter.
 
     Arrays are labelled by policy, replicate, time and arm, after the parameter if there is one.
-    Arm names other than text and integers are kept as their text.
+    Arm names other than text and integers are stored as their text.
 
-    >>> found = Result.from_pulls(
+    >>> result = Result.from_pulls(
     ...     [[[[1, 1], [5, 3]], [[1, 1], [7, 1]]]],
     ...     problem=Problem({"red": 0.75, "blue": 0.5}),
     ...     policies={"TS-CF": {"name": "TS"}},
@@ -45,16 +65,16 @@ class Result:
     ...     seed=1,
     ...     provenance={},
     ... )
-    >>> found.regret.values.tolist()
+    >>> result.regret.values.tolist()
     [[[0.25, 0.75], [0.25, 0.25]]]
-    >>> found.summary()[["mean", "best_share"]].loc["TS-CF"].tolist()
+    >>> result.summary()[["mean", "best_share"]].loc["TS-CF"].tolist()
     [0.5, 0.75]
     """
 
     dataset: xr.Dataset
 
     @classmethod
-    def from_pulls(
+    def from_pulls(  # noqa: PLR0913 (all by name)
         cls,
         pulls: ArrayLike,
         *,
@@ -63,11 +83,13 @@ class Result:
         times: Sequence[int],
         seed: int,
         provenance: Mapping[str, Any],
+        stops: Stops | None = None,
     ) -> Self:
         """Return the result of one problem from counts by (policy, replicate, time, arm).
 
         `policies` describes each policy by plain data, in the order of the first axis; `times` are
-        the steps after which pulls were counted, and at time t they sum to t.
+        the steps after which pulls were counted, and at time t they sum to t. `stops` says where
+        replicates stopped, if they did at a certificate.
         """
         steps, arms, counts = _times(times), _arm_labels(problem), np.asarray(pulls)
         described = _policies(policies)
@@ -77,10 +99,11 @@ class Result:
             raise InvalidInput("pulls", counts.shape, f"the shape must be {shape}")
         _check_pulls(counts, steps)
         number = whole_number("seed", seed, most=2**64 - 1)
-        cell = Cell(problem, described, number, _plain("provenance", provenance))
+        stop = _checked_stop(stops, counts)
+        cell = Cell(problem, described, number, _plain("provenance", provenance), stop)
         labels = (list(described), np.arange(sizes[1]), steps, arms)
         coordinates = dict(zip(DIMENSIONS, labels, strict=True))
-        return cls(_dataset(counts, np.array(problem.gaps), coordinates, [cell]))
+        return cls(_dataset(counts, np.array(problem.gaps), coordinates, [cell], stops))
 
     @classmethod
     def stack(cls, results: Sequence[Self], coordinate: str, values: Sequence[Any]) -> Self:
@@ -89,19 +112,30 @@ class Result:
         They must agree in the names of policies and arms, in times and number of replicates.
         """
         labels = _values(values, len(results))
-        if not isinstance(coordinate, str) or not coordinate or coordinate in _TAKEN:
-            raise InvalidInput("coordinate", coordinate, f"give a name, none of {sorted(_TAKEN)}")
         first = results[0]
+        taken = _TAKEN | (_TAKEN_BY_STOPS if first.stop else set())
+        if not isinstance(coordinate, str) or not coordinate or coordinate in taken:
+            raise InvalidInput("coordinate", coordinate, f"give a name, none of {sorted(taken)}")
         for result in results:
             if result.coordinate is not None:
                 raise InvalidInput("results", result.coordinate, "one is already stacked over this")
+            if result.stop != first.stop:
+                raise InvalidInput("results", result.stop, f"others stop at {first.stop}")
             for dimension in DIMENSIONS:
                 if not result.pulls[dimension].equals(first.pulls[dimension]):
                     raise InvalidInput("results", dimension, "this differs between the results")
         coordinates = {coordinate: labels, **{d: first.pulls[d].values for d in DIMENSIONS}}
         counts = np.stack([result.pulls.values for result in results])
         gaps = np.stack([result.dataset["gaps"].values for result in results])
-        return cls(_dataset(counts, gaps, coordinates, [result.cells[0] for result in results]))
+        stops = None
+        if first.stop is not None:
+            reports, winner = (
+                np.stack([result.dataset[name].values for result in results])
+                for name in ("stop_reports", "stop_winner")
+            )
+            stops = Stops(first.stop, reports, winner)
+        cells = [result.cells[0] for result in results]
+        return cls(_dataset(counts, gaps, coordinates, cells, stops))
 
     @property
     def pulls(self) -> xr.DataArray:
@@ -112,6 +146,36 @@ class Result:
     def regret(self) -> xr.DataArray:
         """The pseudo-regret Σ_a Δ_a·N_a(t): (policy, replicate, time)."""
         return _regret(self.pulls, self.dataset["gaps"])
+
+    @property
+    def stop(self) -> "Certificate | None":
+        """The certificate at which replicates stopped; None if they did not."""
+        return self.cells[0].stop
+
+    @cached_property
+    def stops(self) -> xr.Dataset:
+        """Where every replicate stopped: (policy, replicate).
+
+        `certified`: whether it did; `reports`: how many there were until then, or all up to the
+        horizon where no arm was certified; `winner`: the arm's name, empty without one; `lost`: the
+        rewards lost until then, Σ_a Δ_a·N_a; `wrong`: whether an arm was certified although another
+        is as good or better (with a tolerance: is better by so much).
+        """
+        stop, (reports, winner) = self._stop_arrays()
+        gaps = self.dataset["gaps"]
+        wrong_arm = gaps.copy(data=wrong_winners(gaps.values, stop.tolerance))
+        # The last label serves those without a winner, whose position is −1.
+        names = np.append(self.pulls["arm"].values, "")
+        hits = winner == xr.DataArray(np.arange(len(names) - 1), dims="arm")
+        return xr.Dataset(
+            {
+                "certified": winner >= 0,
+                "reports": reports.sum("arm", dtype=np.int64),
+                "winner": winner.copy(data=names[winner.values]),
+                "lost": _regret(reports, gaps),
+                "wrong": (hits & wrong_arm).any("arm"),
+            }
+        )
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -187,10 +251,51 @@ class Result:
         conclusion says where the interval lies: "lower" regret than the baseline's, "higher", or
         "not separated" from it. Two replicates at least are needed.
         """
-        if baseline not in self.policies or len(self.policies) == 1:
-            names = ", ".join(self.policies)
-            raise InvalidInput("baseline", baseline, f"one of two policies or more, here: {names}")
-        return differences(self._regret_at(at), baseline).to_dataframe()
+        return differences(self._regret_at(at), self._baseline(baseline)).to_dataframe()
+
+    def stopping_summary(self) -> "pd.DataFrame":
+        """Return a row per policy on where its replicates stopped.
+
+        mean and standard_error of the reports until the certificate, where a replicate without one
+        counts with the horizon; median and q95, by which so many replicates had stopped (infinite
+        if that many did not); never, the share without a certificate; wrong, the share of wrong
+        ones, with its 95 % interval of Clopper and Pearson, wrong_lower and wrong_upper; lost, the
+        mean of the rewards lost until then, and lost_standard_error. One replicate says nothing
+        about spread, and has no standard errors.
+        """
+        stops, count = self.stops, self.replicates
+        ended = stops["reports"].where(stops["certified"], math.inf)
+        quantiles = {
+            name: ended.quantile(p, "replicate", method="higher").drop_vars("quantile")
+            for name, p in (("median", 0.5), ("q95", 0.95))
+        }
+        wrong = stops["wrong"].sum("replicate")
+        lower, upper = clopper_pearson(wrong.values, count)
+        means = {
+            what: t_interval(stops[what]) if count > 1 else {"mean": stops[what].mean("replicate")}
+            for what in ("reports", "lost")
+        }
+        columns = {
+            "mean": means["reports"]["mean"],
+            "standard_error": means["reports"].get("standard_error"),
+            **quantiles,
+            "never": 1 - stops["certified"].mean("replicate"),
+            "wrong": wrong / count,
+            "wrong_lower": wrong.copy(data=lower),
+            "wrong_upper": wrong.copy(data=upper),
+            "lost": means["lost"]["mean"],
+            "lost_standard_error": means["lost"].get("standard_error"),
+        }
+        return _table({name: column for name, column in columns.items() if column is not None})
+
+    def compare_stops(self, baseline: str) -> "pd.DataFrame":
+        """Return a row per other policy on its reports until the certificate minus the baseline's.
+
+        As `compare`: paired, intervals that hold together, and whether they are "lower", "higher"
+        or "not separated". A replicate without a certificate counts with the horizon.
+        """
+        reports = self.stops["reports"]
+        return differences(reports, self._baseline(baseline)).to_dataframe()
 
     def bands(
         self, level: float = 0.95, simultaneous: bool = False, *, seed: int = 0
@@ -224,13 +329,32 @@ class Result:
         `result.plot().figure.savefig("regret.pdf")`. On a log scale of regret time begins at 10;
         over a parameter the scale is log also where mean regrets span a decade.
         """
-        from whitelie import figure  # noqa: PLC0415 (only plots need matplotlib)
+        from whitelie.simulation import plot  # noqa: PLC0415 (only plots need matplotlib)
 
-        theory = figure.theory_of(bounds, self.problems)
-        panel = figure.Panel(bands=bands, theory=theory, scale=regret)
+        theory = plot.theory_of(bounds, self.problems)
+        panel = plot.Panel(bands=bands, theory=theory, scale=regret)
         if self.coordinate is None:
             return panel.over_time(self.regret, self.problem, ax=ax, time=time)
         return panel.over_parameter(self._regret_at(None), self.problems, self.horizon, ax=ax)
+
+    def plot_stops(
+        self,
+        ax: "Axes | None" = None,
+        *,
+        bands: Literal["pointwise", "simultaneous"] | None = "pointwise",
+    ) -> "Axes":
+        """Draw by how many reports which share of the replicates had a certificate.
+
+        Over a swept parameter: the mean of the reports until then, where a replicate without a
+        certificate counts with the horizon; `bands` are as in `plot`.
+        """
+        from whitelie.simulation import plot  # noqa: PLC0415 (only plots need matplotlib)
+
+        stops = self.stops
+        if self.coordinate is None:
+            return plot.stopping_times(stops, self.horizon, ax=ax)
+        panel = plot.Panel(bands=bands, quantity="reports until the certificate")
+        return panel.over_parameter(stops["reports"], self.problems, self.horizon, ax=ax)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """Return a row per policy, replicate and time: regret, and `pulls_NAME` for every arm."""
@@ -272,6 +396,18 @@ class Result:
 
     def _repr_html_(self) -> str:
         return self.dataset.assign(regret=self.regret)._repr_html_()
+
+    def _stop_arrays(self) -> "tuple[Certificate, list[xr.DataArray]]":
+        if self.stop is None:
+            reason = "nobody looked for a certificate here: simulate with stop=Certificate()"
+            raise InvalidInput("stop", None, reason)
+        return self.stop, [self.dataset[name] for name in ("stop_reports", "stop_winner")]
+
+    def _baseline(self, name: str) -> str:
+        if name not in self.policies or len(self.policies) == 1:
+            names = ", ".join(self.policies)
+            raise InvalidInput("baseline", name, f"one of two policies or more, here: {names}")
+        return name
 
     def _common(self, field: str) -> Any:
         first, *others = (getattr(cell, field) for cell in self.cells)
@@ -315,13 +451,29 @@ def _dataset(
     gaps: NDArray[np.float64],
     coordinates: Mapping[str, Any],
     cells: Sequence[Cell],
+    stops: Stops | None = None,
 ) -> xr.Dataset:
     dimensions = tuple(coordinates)
     variables = {
         "pulls": (dimensions, counts.astype(np.int32, copy=False)),
         "gaps": ((*dimensions[:-4], "arm"), gaps),
+        **(stop_variables(dimensions, *stops[1:]) if stops else {}),
     }
     return xr.Dataset(variables, coords=coordinates, attrs={"whitelie": write_cells(cells)})
+
+
+def _checked_stop(stops: Stops | None, counts: NDArray[Any]) -> "Certificate | None":
+    if stops is None:
+        return None
+    shapes = stops.reports.shape, stops.winner.shape
+    if shapes != ((*counts.shape[:2], counts.shape[3]), counts.shape[:2]):
+        raise InvalidInput("stops", shapes, "give reports and winner for each replicate")
+    if any(array.dtype != np.int32 for array in stops[1:]):
+        raise InvalidInput("stops", stops, "reports and winner are of type int32")
+    if not are_sound(counts[:, :, -1], stops.reports, stops.winner):
+        reason = "reports until the stop, and then the winner alone, must make the last pulls"
+        raise InvalidInput("stops", stops, reason)
+    return stops.certificate
 
 
 def _times(times: Sequence[int]) -> NDArray[np.int64]:

@@ -16,21 +16,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from whitelie.certificate import Certificate
 from whitelie.errors import InvalidInput, whole_number
 from whitelie.kernel.arms import Array
 from whitelie.kernel.jit import source_hash
-from whitelie.kernel.run import runner
-from whitelie.own_policy import OwnPolicy, run_own
 from whitelie.policy import Policy
+from whitelie.policy.run import Run, runner
 from whitelie.problem import Problem
-from whitelie.progress import progress as show_progress
-from whitelie.result import Result
-from whitelie.store import Store
+from whitelie.simulation.chunks import ChunkStore
+from whitelie.simulation.own_policy import OwnPolicy, check_own, run_own
+from whitelie.simulation.progress import progress as show_progress
+from whitelie.simulation.result import Result
+from whitelie.simulation.stopping import check_stop, stopping_runner
+from whitelie.simulation.stops import STOP_ROWS, split
 
 Policies = Sequence[Policy | OwnPolicy] | Mapping[str, Policy | OwnPolicy]
 
 CHUNK_SECONDS = 1.0
-TAIL = 8
+LAST_CHUNKS_DIVISOR = 8
+"""A chunk is at most this part of what is left, so that all workers end at about one time."""
+
 CHECKPOINTS = 200
 
 
@@ -42,6 +47,7 @@ def simulate(  # noqa: PLR0913 (what users expect to tune, all by name)
     replicates: int,
     seed: int,
     checkpoints: ArrayLike | None = None,
+    stop: Certificate | None = None,
     jobs: int | None = None,
     executor: Executor | None = None,
     store: str | os.PathLike[str] | None = None,
@@ -55,14 +61,19 @@ def simulate(  # noqa: PLR0913 (what users expect to tune, all by name)
     or in any `concurrent.futures.Executor`. With a `store` every finished chunk is kept in that
     folder; the same call does only what is missing.
 
+    With `stop=Certificate(delta=0.05)` everybody looks after every report: a replicate stops when
+    one arm is certified to be the best, and then shows the winner. `Result.stops` and
+    `Result.stopping_summary` say when, and what was lost until then.
+
     >>> from whitelie import KLUCB, RandomizedResponse, TS
     >>> problem = Problem([0.9, 0.6], RandomizedResponse.from_epsilon(2))
     >>> result = simulate(problem, [KLUCB(), TS()], horizon=1000, replicates=20, seed=1)
     >>> list(result.policies)
     ['kl-UCB-CF', 'TS-CF']
     """
-    work = Work([(problem, policies)], horizon, replicates, seed, checkpoints)
-    return work.run(Workers(jobs, executor, progress), store)[0]
+    cells = [(problem, policies)]
+    simulation = Simulation(cells, horizon, replicates, seed, checkpoints, stop=stop)
+    return simulation.run(Workers(jobs, executor, progress), store)[0]
 
 
 def simulate_many(  # noqa: PLR0913 (what users expect to tune, all by name)
@@ -74,6 +85,7 @@ def simulate_many(  # noqa: PLR0913 (what users expect to tune, all by name)
     replicates: int,
     seed: int,
     checkpoints: ArrayLike | None = None,
+    stop: Certificate | None = None,
     jobs: int | None = None,
     executor: Executor | None = None,
     store: str | os.PathLike[str] | None = None,
@@ -86,53 +98,54 @@ def simulate_many(  # noqa: PLR0913 (what users expect to tune, all by name)
     """
     if len(values) != len(cells):
         raise InvalidInput("values", values, f"give one value for each of the {len(cells)} cells")
-    work = Work(cells, horizon, replicates, seed, checkpoints)
-    Result.stack(work.outlines, coordinate, values)
-    results = work.run(Workers(jobs, executor, progress), store)
+    simulation = Simulation(cells, horizon, replicates, seed, checkpoints, stop=stop)
+    Result.stack(simulation.outlines, coordinate, values)
+    results = simulation.run(Workers(jobs, executor, progress), store)
     return Result.stack(results, coordinate, values)
 
 
 @dataclass
-class Line:
-    """What is left to do for one policy in one cell; chunks grow to about a second."""
+class PolicyTask:
+    """The replicates of a policy in a cell that are still to simulate, in chunks of a second."""
 
-    work: "Work"
+    simulation: "Simulation"
     cell: int
     name: str
     missing: list[range]
-    under_way: int = 0
+    running: int = 0
     size: int = 1
     pace: float | None = None
 
     @property
     def left(self) -> int:
         """How many replicates are not finished."""
-        return sum(map(len, self.missing)) + self.under_way
+        return sum(map(len, self.missing)) + self.running
 
     def submit(self, pool: Executor) -> "tuple[Future[tuple[Array, float]], range]":
-        """Start the next replicates: fewer towards the end, so that all workers end then."""
+        """Start the next chunk: a smaller one towards the end, so that all workers end together."""
         left = sum(map(len, self.missing))
-        size = min(self.size, max(1, left // TAIL))
+        size = min(self.size, max(1, left // LAST_CHUNKS_DIVISOR))
         first = self.missing[0]
         chunk, rest = first[:size], first[size:]
         self.missing[:1] = [rest] if rest else []
-        self.under_way += len(chunk)
-        work = self.work
-        problem, policy = work.problems[self.cell], work.policies[self.cell][self.name]
-        return pool.submit(run_chunk, problem, policy, work.seed, work.checkpoints, chunk), chunk
+        self.running += len(chunk)
+        whole = self.simulation
+        problem, policy = whole.problems[self.cell], whole.policies[self.cell][self.name]
+        setting = whole.seed, whole.checkpoints, whole.stop
+        return pool.submit(run_chunk, problem, policy, *setting, chunk), chunk
 
-    def learn(self, done: int, seconds: float) -> None:
-        """Choose the next chunk's size from how long one took."""
-        self.under_way -= done
+    def record(self, done: int, seconds: float) -> None:
+        """Choose the next chunk's size by the time that this one took."""
+        self.running -= done
         self.pace = max(seconds, 1e-9) / done
         self.size = min(max(1, int(CHUNK_SECONDS / self.pace)), 2 * self.size)
 
 
 @dataclass(frozen=True)
-class Finished:
-    """Replicates of a line that are done, their pulls, and the seconds they took."""
+class FinishedChunk:
+    """Finished replicates of a task, their pulls, and the seconds that they took."""
 
-    line: Line
+    task: PolicyTask
     chunk: range
     pulls: Array
     seconds: float
@@ -140,7 +153,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Workers:
-    """Who does the work: threads of our own, all cores unless told, or an executor."""
+    """Who does the work: threads of our own (all cores unless told), or an executor."""
 
     jobs: int | None = None
     executor: Executor | None = None
@@ -152,20 +165,20 @@ class Workers:
         if self.jobs is not None:
             whole_number("jobs", self.jobs, least=1)
 
-    def do(self, lines: Sequence[Line], keep: Callable[[Finished], None]) -> None:
-        """Do all lines, and hand over every chunk as it is finished."""
+    def run(self, tasks: Sequence[PolicyTask], save: Callable[[FinishedChunk], None]) -> None:
+        """Run all tasks, and save every chunk as it is finished."""
         workers = self.jobs or os.cpu_count() or 1
-        total = sum(line.left for line in lines)
+        total = sum(task.left for task in tasks)
         with (
             show_progress("replicates", total, shown=self.progress) as advance,
             _executor(self.executor, workers) as pool,
         ):
-            for finished in _chunks(pool, lines, 2 * workers):
-                keep(finished)
-                advance(len(finished.chunk), _seconds_left(lines) / workers)
+            for finished in _chunks(pool, tasks, 2 * workers):
+                save(finished)
+                advance(len(finished.chunk), _seconds_left(tasks) / workers)
 
 
-class Work:
+class Simulation:
     """All that one call has to simulate, validated before any of it starts."""
 
     def __init__(
@@ -175,11 +188,15 @@ class Work:
         replicates: int,
         seed: int,
         checkpoints: ArrayLike | None,
+        *,
+        stop: Certificate | None = None,
     ) -> None:
         if not cells:
             raise InvalidInput("cells", cells, "at least one problem is needed")
         self.problems = [problem for problem, _ in cells]
         self.policies = [_named(problem, policies) for problem, policies in cells]
+        for problem, named in zip(self.problems, self.policies, strict=True):
+            self.stop = check_stop(stop, problem, named)
         most_arms = max(len(problem.names) for problem in self.problems)
         self.horizon = whole_number("horizon", horizon, least=1, most=2**31 - 1)
         if self.horizon < most_arms:
@@ -192,54 +209,54 @@ class Work:
         self.outlines = [self._outline(cell) for cell in range(len(cells))]
 
     def _outline(self, cell: int) -> Result:
-        """Return a result of one step, so that what a result would refuse is refused now."""
+        """Return a result of one step: what a result would refuse is so refused before any work."""
         named, problem = self.policies[cell], self.problems[cell]
         first_arm = np.eye(len(problem.names), dtype=np.int32)[0]
-        pulls = np.tile(first_arm, (len(named), 1, 1, 1))
-        return self._result(cell, pulls, np.array([1]), {})
+        never = [first_arm, np.zeros_like(first_arm)] if self.stop else []
+        rows = np.tile([first_arm, *never], (len(named), 1, 1, 1))
+        return self._result(cell, rows, np.array([1]), {})
 
     def run(self, workers: Workers, folder: str | os.PathLike[str] | None) -> list[Result]:
-        """Do what the store does not have yet, and return one result per cell."""
+        """Simulate what the store does not have yet, and return one result per cell."""
         start = time.monotonic()
         store = None if folder is None else self.open(folder)
+        length = len(self.checkpoints) + (STOP_ROWS if self.stop else 0)
         pulls = [
-            np.empty(
-                (len(named), self.replicates, len(self.checkpoints), len(problem.names)), np.int32
-            )
+            np.empty((len(named), self.replicates, length, len(problem.names)), np.int32)
             for problem, named in zip(self.problems, self.policies, strict=True)
         ]
-        lines = [self._line(cell, name, store, pulls[cell]) for cell, name in self._places()]
+        tasks = [self._task(cell, name, store, pulls[cell]) for cell, name in self._places()]
 
-        def keep(finished: Finished) -> None:
-            line, chunk = finished.line, finished.chunk
+        def save(finished: FinishedChunk) -> None:
+            task, chunk = finished.task, finished.chunk
             if store is not None:
                 self.save(store, finished)
-            self._rows(line, pulls[line.cell])[chunk.start : chunk.stop] = finished.pulls
+            self._rows(task, pulls[task.cell])[chunk.start : chunk.stop] = finished.pulls
 
-        workers.do(lines, keep)
+        workers.run(tasks, save)
         provenance = _provenance(time.monotonic() - start)
         return [
             self._result(cell, pulls[cell], self.checkpoints, provenance)
             for cell in range(len(self.problems))
         ]
 
-    def missing_lines(self, store: Store) -> list[Line]:
+    def missing_tasks(self, store: ChunkStore) -> list[PolicyTask]:
         """Return what the store does not have yet."""
-        lines = [self._line(cell, name, store, None) for cell, name in self._places()]
-        return [line for line in lines if line.missing]
+        tasks = [self._task(cell, name, store, None) for cell, name in self._places()]
+        return [task for task in tasks if task.missing]
 
-    def save(self, store: Store, finished: Finished) -> None:
-        """Keep a chunk of this work in its store."""
-        line, start = finished.line, finished.chunk.start
-        store.save(line.cell, self._description(line), start, finished.pulls)
+    def save(self, store: ChunkStore, finished: FinishedChunk) -> None:
+        """Save a chunk of this simulation in its store."""
+        task, start = finished.task, finished.chunk.start
+        store.save(task.cell, self._description(task), start, finished.pulls)
 
     def _places(self) -> Iterator[tuple[int, str]]:
         for cell, named in enumerate(self.policies):
             for name in named:
                 yield cell, name
 
-    def open(self, folder: str | os.PathLike[str]) -> Store:
-        """Return the folder as the store of this work; refuse what it cannot keep."""
+    def open(self, folder: str | os.PathLike[str]) -> ChunkStore:
+        """Return the folder as the store of this simulation; refuse what it cannot store."""
         if not isinstance(folder, str | os.PathLike) or folder == "":
             raise InvalidInput("store", folder, "give the path of a folder")
         for named in self.policies:
@@ -247,29 +264,32 @@ class Work:
                 if not hasattr(policy, "to_dict"):
                     reason = f"policy {name!r} needs a to_dict() that tells it from others"
                     raise InvalidInput("store", str(folder), reason)
-        return Store(folder, self.problems, self.seed, self.checkpoints)
+        return ChunkStore(folder, self.problems, self.seed, self.checkpoints, self.stop)
 
-    def _line(self, cell: int, name: str, store: Store | None, pulls: Array | None) -> Line:
+    def _task(
+        self, cell: int, name: str, store: ChunkStore | None, pulls: Array | None
+    ) -> PolicyTask:
         """Return what is missing of one policy, and fill in the pulls that the store has."""
-        line = Line(self, cell, name, [range(self.replicates)])
+        task = PolicyTask(self, cell, name, [range(self.replicates)])
         if store is None:
-            return line
+            return task
         done = np.zeros(self.replicates, dtype=bool)
-        for start, chunk in store.chunks(cell, self._description(line)):
+        for start, chunk in store.chunks(cell, self._description(task)):
             wanted = slice(start, min(start + len(chunk), self.replicates))
             done[wanted] = True
             if pulls is not None:
-                self._rows(line, pulls)[wanted] = chunk[: max(self.replicates - start, 0)]
-        line.missing = _gaps(done)
-        return line
+                self._rows(task, pulls)[wanted] = chunk[: max(self.replicates - start, 0)]
+        task.missing = _gaps(done)
+        return task
 
-    def _rows(self, line: Line, pulls: Array) -> Array:
-        return np.asarray(pulls[list(self.policies[line.cell]).index(line.name)])
+    def _rows(self, task: PolicyTask, pulls: Array) -> Array:
+        return np.asarray(pulls[list(self.policies[task.cell]).index(task.name)])
 
-    def _description(self, line: Line) -> Any:
-        return _describe(self.policies[line.cell][line.name])
+    def _description(self, task: PolicyTask) -> Any:
+        return _describe(self.policies[task.cell][task.name])
 
-    def _result(self, cell: int, pulls: Array, times: Array, provenance: dict[str, Any]) -> Result:
+    def _result(self, cell: int, rows: Array, times: Array, provenance: dict[str, Any]) -> Result:
+        pulls, stops = (rows, None) if self.stop is None else split(rows, self.stop)
         return Result.from_pulls(
             pulls,
             problem=self.problems[cell],
@@ -277,55 +297,69 @@ class Work:
             times=times.tolist(),
             seed=self.seed,
             provenance=provenance,
+            stops=stops,
         )
 
 
 def run_chunk(
-    problem: Problem, policy: Policy | OwnPolicy, seed: int, checkpoints: Array, chunk: range
+    problem: Problem,
+    policy: Policy | OwnPolicy,
+    seed: int,
+    checkpoints: Array,
+    stop: Certificate | None,
+    chunk: range,
 ) -> tuple[Array, float]:
     """Return the pulls of some replicates and how many seconds they took, wherever this runs."""
     if isinstance(policy, Policy):
-        run = runner(policy, problem, seed, checkpoints)
+        run = _runner(policy, problem, seed, checkpoints, stop)
         shortest = checkpoints[:1]
-        runner(policy, problem, seed, shortest)(0)  # the clock is for the work, not for compiling
+        _runner(policy, problem, seed, shortest, stop)(0)  # the clock does not count compiling
     else:
-        run = partial(run_own, policy, problem, seed, checkpoints)
+        run = partial(run_own, policy, problem, seed, checkpoints, stop=stop)
     start = time.perf_counter()
     pulls = np.stack([run(replicate) for replicate in chunk])
     return pulls, time.perf_counter() - start
 
 
-def _chunks(pool: Executor, lines: Sequence[Line], most: int) -> Iterator[Finished]:
+def _runner(
+    policy: Policy, problem: Problem, seed: int, checkpoints: Array, stop: Certificate | None
+) -> Run:
+    if stop is None:
+        return runner(policy, problem, seed, checkpoints)
+    return stopping_runner(policy, problem, seed, checkpoints, stop)
+
+
+def _chunks(pool: Executor, tasks: Sequence[PolicyTask], most: int) -> Iterator[FinishedChunk]:
     """Yield every chunk as it is finished; at most `most` are under way.
 
-    Every line starts with one replicate, which tells its pace; then one after another is finished.
+    Every task starts with one replicate, which tells its pace; then one after another is finished.
     """
-    waiting = deque(line for line in lines if line.missing)
-    running: dict[Future[tuple[Array, float]], tuple[Line, range]] = {}
+    waiting = deque(task for task in tasks if task.missing)
+    running: dict[Future[tuple[Array, float]], tuple[PolicyTask, range]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < most:
-                line = waiting.popleft()
-                known = line.pace is not None or line.under_way
-                future, chunk = line.submit(pool)
-                running[future] = (line, chunk)
-                if line.missing:
-                    (waiting.appendleft if known else waiting.append)(line)
+                task = waiting.popleft()
+                known = task.pace is not None or task.running
+                future, chunk = task.submit(pool)
+                running[future] = (task, chunk)
+                if task.missing:
+                    (waiting.appendleft if known else waiting.append)(task)
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                line, chunk = running.pop(future)
+                task, chunk = running.pop(future)
                 pulls, seconds = future.result()
-                line.learn(len(chunk), seconds)
-                yield Finished(line, chunk, pulls, seconds)
+                task.record(len(chunk), seconds)
+                yield FinishedChunk(task, chunk, pulls, seconds)
     finally:
         for future in running:
             future.cancel()
 
 
-def _seconds_left(lines: Sequence[Line]) -> float:
-    """Return the seconds that one worker would need; a line without a pace counts as the mean."""
-    paces = [line.pace for line in lines if line.pace is not None]
+def _seconds_left(tasks: Sequence[PolicyTask]) -> float:
+    """Return the seconds that one worker would need; a task without a pace counts as the mean."""
+    paces = [task.pace for task in tasks if task.pace is not None]
     usual = sum(paces) / len(paces)
-    return sum(line.left * (usual if line.pace is None else line.pace) for line in lines)
+    return sum(task.left * (usual if task.pace is None else task.pace) for task in tasks)
 
 
 @contextmanager
@@ -359,9 +393,8 @@ def _named(problem: Problem, policies: Policies) -> dict[str, Policy | OwnPolicy
             raise InvalidInput("policies", name, reason)
         if isinstance(policy, Policy):
             policy.check_channels(problem.channels)
-        elif not isinstance(policy, OwnPolicy) or isinstance(policy, type):
-            reason = "give a policy, or an object with choose(pulls, successes, channels, t, words)"
-            raise InvalidInput("policies", policy, reason)
+        else:
+            check_own(policy)
     return dict(pairs)
 
 

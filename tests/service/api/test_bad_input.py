@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from listening import listening
-from service import (
+from helpers.http_server import listening
+from helpers.in_process_service import (
     ALL,
     BUTTON,
     DECISIONS,
@@ -23,13 +23,15 @@ from service import (
     serving,
     stored,
 )
-from whitelie.service import http, wire
-from whitelie.service.experiment import Rules
-from whitelie.service.learner import Learner
-from whitelie.service.log import Lines
-from whitelie.service.refusal import STATUS
-from whitelie.service.store import Unavailable
-from whitelie.service.wire import MOST_DEPTH
+from helpers.paths import ROOT
+from whitelie.service import wire
+from whitelie.service.api import http
+from whitelie.service.engine.learner import Learner
+from whitelie.service.experiment.definition import ExperimentValidator
+from whitelie.service.log import JsonFormatter
+from whitelie.service.refusals import STATUS
+from whitelie.service.store.contract import Unavailable
+from whitelie.service.wire import MAX_PAYLOAD_DEPTH
 
 anyio = pytest.mark.anyio
 
@@ -69,6 +71,32 @@ BAD_EXPERIMENTS: list[tuple[dict[str, Any], str, str]] = [
     (arm(key="a"), "invalid_field", "arms[1].key"),
     (arm(extra=1), "invalid_field", "arms[1].extra"),
     (arm(payload="x" * 4095), "invalid_field", "arms[1].payload"),
+    ({"goal": "win"}, "invalid_field", "goal"),
+    ({"goal": 0}, "invalid_field", "goal"),
+    ({"goal": -0.5}, "invalid_field", "goal"),
+    ({"goal": 1.01}, "invalid_field", "goal"),
+    ({"goal": True}, "invalid_field", "goal"),
+    ({"goal": "know", "policy": "TS-CF"}, "invalid_field", "goal"),
+    ({"goal": 0.5, "policy": {"rule": "TopTwo", "know": 0.5}}, "invalid_field", "goal"),
+    ({"policy": {"rule": "TopTwo", "know": 0}}, "invalid_field", "policy.know"),
+    ({"policy": {"rule": "TopTwo", "know": 1.1}}, "invalid_field", "policy.know"),
+    ({"policy": {"rule": "TS", "know": 1}}, "invalid_field", "policy.know"),
+    ({"delta": 0}, "invalid_field", "delta"),
+    ({"delta": -0.05}, "invalid_field", "delta"),
+    ({"delta": 0.51}, "invalid_field", "delta"),
+    ({"delta": None}, "invalid_field", "delta"),
+    ({"tolerance": -0.01}, "invalid_field", "tolerance"),
+    ({"tolerance": 1}, "invalid_field", "tolerance"),
+    ({"tolerance": 1.5}, "invalid_field", "tolerance"),
+    ({"expect": {"rate": 0.1}}, "invalid_field", "expect.difference"),
+    ({"expect": {"rate": 0, "difference": 0.1}}, "invalid_field", "expect.rate"),
+    ({"expect": {"rate": 1, "difference": 0.1}}, "invalid_field", "expect.rate"),
+    ({"expect": {"rate": 0.1, "difference": 0}}, "invalid_field", "expect.difference"),
+    ({"expect": {"rate": 0.1, "difference": -0.1}}, "invalid_field", "expect.difference"),
+    ({"expect": {"rate": 0.1, "difference": 0.9}}, "invalid_field", "expect.difference"),
+    ({"expect": {"rate": 0.1, "difference": 0.1, "sd": 1}}, "invalid_field", "expect.sd"),
+    ({"expect": 0.1}, "invalid_field", "expect"),
+    ({"then": "stop"}, "invalid_field", "then"),
     ({"arms": []}, "invalid_field", "arms"),
     ({"arms": [{"key": str(i)} for i in range(1001)]}, "invalid_field", "arms"),
     ({"arms": {"a": {}}}, "invalid_field", "arms"),
@@ -320,7 +348,7 @@ async def test_numbers_that_are_none_are_refused(served: Served, number: str) ->
 
 
 @anyio
-@pytest.mark.parametrize("depth", [MOST_DEPTH + 1, 500, 800, 900, 950, 1000, 1900])
+@pytest.mark.parametrize("depth", [MAX_PAYLOAD_DEPTH + 1, 500, 800, 900, 950, 1000, 1900])
 async def test_a_payload_that_is_too_deep_is_refused(served: Served, depth: int) -> None:
     """Else it could be stored, and then neither be listed nor loaded."""
     before = stored(served)
@@ -334,7 +362,7 @@ async def test_a_payload_that_is_too_deep_is_refused(served: Served, depth: int)
 @anyio
 async def test_a_payload_may_be_as_deep_and_large_as_is_said(served: Served) -> None:
     payload: Any = 10**30
-    for level in range(MOST_DEPTH):
+    for level in range(MAX_PAYLOAD_DEPTH):
         payload = [payload] if level % 2 else {"a": payload}
     payloads: tuple[Any, ...] = (payload, "x" * 4094, "", {}, None, False, 0, -0.0, 2**64, 1e-320)
     for given in payloads:
@@ -373,7 +401,7 @@ async def test_another_media_type_is_refused(served: Served, path: str, kind: st
 @pytest.mark.parametrize("path", [ALL, FEEDBACK, DECISIONS, f"{ONE}/rollback"])
 async def test_a_body_that_is_too_large_is_refused(served: Served, path: str) -> None:
     before = stored(served)
-    large = b" " * http.LARGEST_BODY + b"{}"
+    large = b" " * http.MAX_BODY_BYTES + b"{}"
     for parts in ([large], [large[: 1 << 16]] * 100, [b"{", *[b" " * 99_999] * 1000]):
         line = Line.to(served.app, "POST", path)
         await line.send(*parts)
@@ -434,6 +462,17 @@ def when_it_is(status: str) -> tuple[Provocation, str | None]:
     return provoke, "id"
 
 
+async def changed_when_shipped(served: Served, patch: pytest.MonkeyPatch) -> httpx.Response:
+    await served.as_().post(f"{ONE}/ship", json={"arm": "green"})
+    return await served.as_().patch(ONE, json={"status": "paused"})
+
+
+async def unshipped_late(served: Served, patch: pytest.MonkeyPatch) -> httpx.Response:
+    await served.as_().post(f"{ONE}/ship", json={"arm": "green"})
+    served.clock.forward(2 * wire.DAY_SECONDS)
+    return await served.as_().post(f"{ONE}/unship")
+
+
 async def too_late(served: Served, patch: pytest.MonkeyPatch) -> httpx.Response:
     (made,) = await served.decide("button")
     served.clock.forward(30 * wire.DAY_SECONDS)
@@ -453,7 +492,7 @@ async def twice(served: Served, patch: pytest.MonkeyPatch) -> httpx.Response:
 
 
 async def meanwhile(served: Served, patch: pytest.MonkeyPatch) -> httpx.Response:
-    learner = served.engine.roster.find("button")
+    learner = served.engine.directory.find("button")
     definition = learner.saved.definition.replace("Button", "Knopf")
     patch.setattr(learner, "saved", learner.saved._replace(definition=definition))
     return await served.as_().patch(ONE, json={"status": "paused"})
@@ -515,6 +554,9 @@ PROVOKED: dict[str, tuple[Provocation, str | None]] = {
     "method_not_allowed": asking("PUT", ONE, field="method"),
     "experiment_paused": when_it_is("paused"),
     "experiment_stopped": when_it_is("stopped"),
+    "experiment_shipped": (changed_when_shipped, "id"),
+    "not_shipped": asking("POST", f"{ONE}/unship", field="id"),
+    "too_late_to_unship": (unshipped_late, "id"),
     "changed_meanwhile": (meanwhile, "id"),
     "idempotency_conflict": (twice, "Idempotency-Key"),
     "token_expired": (too_late, "token"),
@@ -545,7 +587,7 @@ async def test_every_code_has_a_cause(
 
 
 def test_every_code_is_documented() -> None:
-    page = Path(__file__).parents[1] / "docs" / "service.md"
+    page = ROOT / "docs" / "service.md"
     text = page.read_text(encoding="utf-8")
     assert [code for code in STATUS if f"`{code}`" not in text] == []
 
@@ -562,14 +604,16 @@ async def test_a_fault_is_logged_without_what_was_sent(
     assert refused(answer) == (500, "internal_error", None)
     assert "somebody" not in answer.text
     (record,) = [record for record in caplog.records if record.name == "whitelie.service"]
-    line = Lines().format(record)
+    line = JsonFormatter().format(record)
     assert json.loads(line)["error"] == "ValueError"
     assert "somebody" not in line
 
 
 @anyio
 async def test_the_ceiling_is_the_operators(tmp_path: Path) -> None:
-    async with serving(tmp_path / "a.db", rules=Rules(most_epsilon=0.5)) as served:
+    async with serving(
+        tmp_path / "a.db", validator=ExperimentValidator(most_epsilon=0.5)
+    ) as served:
         answer = await served.as_().post(ALL, json=BUTTON | {"epsilon": 0.51})
         assert refused(answer) == (422, "epsilon_above_ceiling", "epsilon")
         assert (await served.create(epsilon=0.5))["arms"][0]["epsilon"] <= 0.5

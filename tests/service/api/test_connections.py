@@ -1,35 +1,54 @@
 """Connections: nobody holds one, or fills memory through one, without end."""
 
 import asyncio
+import gc
 import gzip
 import json
 import logging
 import resource
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
-from listening import Listening, Peer, listening
-from process import ADMIN_KEY, HOST, PATIENCE, Server, message, until
-from service import BUTTON, DECISIONS, FEEDBACK, KEYS, ONE, Served, refused, serving
-from whitelie.service import connections as connections_module
+from helpers.http_server import Listening, Peer, listening
+from helpers.in_process_service import (
+    BUTTON,
+    DECISIONS,
+    FEEDBACK,
+    KEYS,
+    ONE,
+    Served,
+    refused,
+    serving,
+)
+from helpers.paths import ROOT
+from helpers.service_process import ADMIN_KEY, HANG_TIMEOUT_SECONDS, HOST, Server, message, until
 from whitelie.service import log
-from whitelie.service.connections import RESERVE, SHARE_MADE, Connections, most_connections
-from whitelie.service.limits import Limits
-from whitelie.service.log import Lines
-from whitelie.service.pages import plotly_path
-from whitelie.service.protocol import (
-    DEADLINES,
-    LARGEST_HEAD,
-    LONGEST_URL,
-    MOST_FIELDS,
-    MOST_PIPELINED,
+from whitelie.service.api import connections as connections_module
+from whitelie.service.api import static_files
+from whitelie.service.api.connections import (
+    CLOSED_ONE_IN,
+    RESERVED_FILES,
+    Connections,
+    max_connections,
+)
+from whitelie.service.api.limits import Limits
+from whitelie.service.api.protocol import (
+    DEADLINES_SECONDS,
+    MAX_HEAD_BYTES,
+    MAX_HEADER_FIELDS,
+    MAX_PIPELINED_REQUESTS,
+    MAX_URL_BYTES,
     Phase,
 )
+from whitelie.service.api.static_files import plotly_path
+from whitelie.service.log import JsonFormatter
 
 anyio = pytest.mark.anyio
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
@@ -70,10 +89,12 @@ async def is_served(peer: Peer) -> bool:
 
 @anyio
 async def test_what_is_allowed_is_served(site: Listening) -> None:
-    path = b"/healthz?" + b"x" * (LONGEST_URL - 9)
+    path = b"/healthz?" + b"x" * (MAX_URL_BYTES - 9)
     assert (await site.ask(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path)).status_code == 200
-    fields = b"".join(b"X-%d: %b\r\n" % (number, b"x" * 300) for number in range(MOST_FIELDS - 1))
-    assert len(fields) > 0.9 * LARGEST_HEAD
+    fields = b"".join(
+        b"X-%d: %b\r\n" % (number, b"x" * 300) for number in range(MAX_HEADER_FIELDS - 1)
+    )
+    assert len(fields) > 0.9 * MAX_HEAD_BYTES
     assert (await site.ask(GET, fields, END)).status_code == 200
     assert not site.connections.refused
 
@@ -82,23 +103,23 @@ async def test_what_is_allowed_is_served(site: Listening) -> None:
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
-        ([b"GET /%b" % (b"x" * LONGEST_URL)], (414, "url_too_long", "path")),
+        ([b"GET /%b" % (b"x" * MAX_URL_BYTES)], (414, "url_too_long", "path")),
         ([b"GET /", *[b"x" * 1000] * 9], (414, "url_too_long", "path")),
-        ([GET, b"X: %b" % (b"x" * LARGEST_HEAD)], (431, "headers_too_large", "headers")),
+        ([GET, b"X: %b" % (b"x" * MAX_HEAD_BYTES)], (431, "headers_too_large", "headers")),
         ([GET, b"X: ", *[b"x" * 1000] * 33], (431, "headers_too_large", "headers")),
-        ([GET, b"x" * LARGEST_HEAD], (431, "headers_too_large", "headers")),
-        ([GET, b"X: x\r\n" * MOST_FIELDS, END], (431, "headers_too_large", "headers")),
-        ([GET, b"X: x\r\n" * (MOST_FIELDS + 1)], (431, "headers_too_large", "headers")),
+        ([GET, b"x" * MAX_HEAD_BYTES], (431, "headers_too_large", "headers")),
+        ([GET, b"X: x\r\n" * MAX_HEADER_FIELDS, END], (431, "headers_too_large", "headers")),
+        ([GET, b"X: x\r\n" * (MAX_HEADER_FIELDS + 1)], (431, "headers_too_large", "headers")),
         (
-            [DECIDE, b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: x\r\n" * MOST_FIELDS],
+            [DECIDE, b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: x\r\n" * MAX_HEADER_FIELDS],
             (431, "headers_too_large", "headers"),
         ),
         (
-            [DECIDE, b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ", b"x" * 2 * LARGEST_HEAD],
+            [DECIDE, b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ", b"x" * 2 * MAX_HEAD_BYTES],
             (431, "headers_too_large", "headers"),
         ),
         (
-            [DECIDE, b"Transfer-Encoding: chunked\r\n\r\n1;", b"x" * 2 * LARGEST_HEAD],
+            [DECIDE, b"Transfer-Encoding: chunked\r\n\r\n1;", b"x" * 2 * MAX_HEAD_BYTES],
             (431, "headers_too_large", "headers"),
         ),
         ([b"\x16\x03\x01 no HTTP\r\n\r\n"], (400, "malformed_request", None)),
@@ -111,7 +132,7 @@ async def test_what_is_allowed_is_served(site: Listening) -> None:
         ),
     ],
 )
-async def test_what_is_not_allowed_is_refused_in_the_one_shape_before_it_is_complete(
+async def test_what_exceeds_a_limit_is_refused_before_it_is_complete(
     site: Listening, served: Served, parts: list[bytes], expected: tuple[int, str, str | None]
 ) -> None:
     peer = await site.peer()
@@ -128,6 +149,50 @@ async def test_what_is_not_allowed_is_refused_in_the_one_shape_before_it_is_comp
     assert not served.store.totals(1)
 
 
+@anyio
+async def test_refused_connections_leave_nothing_in_memory(site: Listening) -> None:
+    chunked = b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" % FEEDBACK.encode()
+    known: WeakSet[object] = WeakSet()
+    for sent in (
+        b"GET /%b" % (b"x" * MAX_URL_BYTES),
+        GET + b"X: x\r\n" * MAX_HEADER_FIELDS + END,
+        chunked + b"0\r\n" + b"X: x\r\n" * MAX_HEADER_FIELDS + END,
+        (GET + END) * (MAX_PIPELINED_REQUESTS + 2),
+    ):
+        peer = await site.peer()
+        await site.settle(lambda: bool(site.connections.connections))
+        known.update(site.connections.connections)
+        await peer.send(sent)
+        await peer.rest()
+        peer.writer.transport.abort()
+        await site.settle(lambda: not site.connections.connections)
+    assert sum(site.connections.refused.values()) == 4
+    gc.collect()
+    assert not known
+
+
+@anyio
+async def test_the_script_is_compressed_once_for_several_first_requests(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, compress = list[int](), gzip.compress
+
+    def slowly(plain: bytes, **options: Any) -> bytes:
+        made.append(len(plain))
+        time.sleep(0.1)  # so that the other requests come before it ends
+        return compress(plain, 1, **options)
+
+    monkeypatch.setattr(gzip, "compress", slowly)
+    static_files._plotly.cache_clear()
+    try:
+        asked = (served.as_().get(str(plotly_path())) for _ in range(4))
+        lengths = {len(answer.content) for answer in await asyncio.gather(*asked)}
+    finally:
+        static_files._plotly.cache_clear()
+    assert len(made) == 1
+    assert lengths == set(made)
+
+
 def long_head(size: int) -> bytes:
     """Return a head of so many bytes."""
     return b"%bX: %b\r\n\r\n" % (GET, b"x" * (size - len(GET + b"X: \r\n\r\n")))
@@ -135,11 +200,11 @@ def long_head(size: int) -> bytes:
 
 @anyio
 @pytest.mark.parametrize("before", [b"", b"x" * 20_000], ids=["alone", "after a body"])
-@pytest.mark.parametrize("cut", [1, 3, 1000, LARGEST_HEAD - 1, LARGEST_HEAD])
-async def test_a_head_has_so_many_bytes_and_not_one_more(
+@pytest.mark.parametrize("cut", [1, 3, 1000, MAX_HEAD_BYTES - 1, MAX_HEAD_BYTES])
+async def test_a_head_may_have_as_many_bytes_as_the_limit_and_no_more(
     site: Listening, before: bytes, cut: int
 ) -> None:
-    for size, status in ((LARGEST_HEAD, 200), (LARGEST_HEAD + 1, 431)):
+    for size, status in ((MAX_HEAD_BYTES, 200), (MAX_HEAD_BYTES + 1, 431)):
         peer = await site.peer()
         await site.settle(lambda: len(site.connections.connections) == 1)
         (connection,) = site.connections.connections
@@ -158,8 +223,8 @@ async def test_a_head_has_so_many_bytes_and_not_one_more(
 @pytest.mark.parametrize("pause", [False, True])
 async def test_trailers_count_with_the_head(site: Listening, pause: bool) -> None:
     head = b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" % FEEDBACK.encode()
-    left = LARGEST_HEAD - len(head)
-    most = b"X: x\r\n" * (MOST_FIELDS - 1)
+    left = MAX_HEAD_BYTES - len(head)
+    most = b"X: x\r\n" * (MAX_HEADER_FIELDS - 1)
     for trailers, status in (
         (most, 400),
         (most + b"X: x\r\n", 431),
@@ -171,7 +236,7 @@ async def test_trailers_count_with_the_head(site: Listening, pause: bool) -> Non
         await peer.send(head + b"1\r\n{\r\n")
         if pause:
             (connection,) = site.connections.connections
-            await site.settle(lambda connection=connection: connection.cycle)  # type: ignore[misc]
+            await site.settle(lambda connection=connection: connection.cycle)  # type: ignore[misc]  # mypy infers no lambda with a default
         await peer.send(b"0\r\n" + trailers + END)
         assert (await peer.answer()).status_code == status
         peer.writer.transport.abort()
@@ -206,7 +271,7 @@ async def test_a_request_that_is_answered_early_may_be_ended_and_followed_by_ano
 
 
 @anyio
-async def test_a_body_without_end_is_answered_once(site: Listening) -> None:
+async def test_a_body_that_never_ends_is_answered_once(site: Listening) -> None:
     peer = await site.peer()
     await peer.send(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
     assert (await peer.answer()).status_code == 404
@@ -228,8 +293,8 @@ async def test_a_body_that_is_too_large_is_refused_though_it_has_no_end(site: Li
 @anyio
 async def test_requests_in_a_row_are_answered_in_a_row(site: Listening) -> None:
     peer = await site.peer()
-    await peer.send((GET + END) * MOST_PIPELINED)
-    for _ in range(MOST_PIPELINED):
+    await peer.send((GET + END) * MAX_PIPELINED_REQUESTS)
+    for _ in range(MAX_PIPELINED_REQUESTS):
         assert (await peer.answer()).status_code == 200
 
 
@@ -237,7 +302,7 @@ async def test_requests_in_a_row_are_answered_in_a_row(site: Listening) -> None:
 async def test_more_requests_than_may_wait_end_the_connection(site: Listening) -> None:
     peer = await site.peer()
     await peer.send((GET + END) * 1000)
-    assert (await peer.rest()).count(b"200 OK") <= MOST_PIPELINED
+    assert (await peer.rest()).count(b"200 OK") <= MAX_PIPELINED_REQUESTS
     await site.settle(lambda: not site.connections.connections)
 
 
@@ -275,6 +340,7 @@ async def test_another_protocol_is_not_spoken(site: Listening) -> None:
         ([b"POST %b HTTP/1.1\r\nContent-Length: 2\r\n\r\n" % FEEDBACK.encode()], Phase.BODY),
     ],
 )
+@pytest.mark.promise("Limits while a request comes")
 async def test_a_request_must_come_in_time(
     site: Listening, served: Served, parts: list[bytes], phase: Phase
 ) -> None:
@@ -285,7 +351,7 @@ async def test_a_request_must_come_in_time(
     await peer.send(parts[-1])
     (connection,) = site.connections.connections
     await site.settle(lambda: connection._reading is phase)
-    site.pass_time(DEADLINES[phase])
+    site.pass_time(DEADLINES_SECONDS[phase])
     assert not site.connections.refused
     site.pass_time(1)
     assert refused(await peer.answer()) == (408, "request_timeout", None)
@@ -297,7 +363,7 @@ async def test_a_request_must_come_in_time(
 @pytest.mark.parametrize(
     "begun", [GET, DECIDE + b"Content-Length: 9\r\n\r\n{"], ids=["head", "body"]
 )
-async def test_a_peer_that_stays_after_its_refusal_is_cut_off(
+async def test_a_peer_that_stays_after_its_refusal_is_aborted(
     site: Listening, begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults: list[BaseException] = []
@@ -306,10 +372,10 @@ async def test_a_peer_that_stays_after_its_refusal_is_cut_off(
     await peer.send(begun)
     (connection,) = site.connections.connections
     await site.settle(lambda: connection._reading is not Phase.NOTHING)
-    site.pass_time(DEADLINES[connection._reading])
+    site.pass_time(DEADLINES_SECONDS[connection._reading])
     site.pass_time(1)
     assert (await peer.answer()).status_code == 408
-    for _ in range(int(DEADLINES[Phase.END]) + 2):
+    for _ in range(int(DEADLINES_SECONDS[Phase.END]) + 2):
         site.pass_time(1)
     assert not site.connections.connections
     assert not faults
@@ -335,34 +401,34 @@ async def test_bytes_that_trickle_do_not_put_a_deadline_off(site: Listening) -> 
     peer = await site.peer()
     await peer.send(GET)
     (connection,) = site.connections.connections
-    for _ in range(int(DEADLINES[Phase.HEAD]) + 1):
+    for _ in range(int(DEADLINES_SECONDS[Phase.HEAD]) + 1):
         known = connection._unread
         await peer.send(b"x")
-        await site.settle(lambda known=known: connection._unread > known)  # type: ignore[misc]
+        await site.settle(lambda known=known: connection._unread > known)  # type: ignore[misc]  # mypy infers no lambda with a default
         site.pass_time(1)
     assert (await peer.answer()).status_code == 408
 
 
 @anyio
-async def test_who_says_nothing_is_not_waited_for(site: Listening) -> None:
+async def test_a_silent_connection_is_closed(site: Listening) -> None:
     silent, idle = await site.peer(), await site.peer()
     assert await is_served(idle)
-    site.pass_time(DEADLINES[Phase.HEAD] + 1)
+    site.pass_time(DEADLINES_SECONDS[Phase.HEAD] + 1)
     assert await silent.rest() == b""
     assert await is_served(idle)
-    site.pass_time(DEADLINES[Phase.NOTHING])
+    site.pass_time(DEADLINES_SECONDS[Phase.NOTHING])
     assert await is_served(idle)
-    site.pass_time(DEADLINES[Phase.NOTHING] + 1)
+    site.pass_time(DEADLINES_SECONDS[Phase.NOTHING] + 1)
     assert await idle.rest() == b""
     assert not site.connections.refused
 
 
 @anyio
-async def test_who_is_refused_and_does_not_close_is_cut_off(site: Listening) -> None:
+async def test_a_refused_peer_that_does_not_close_is_aborted(site: Listening) -> None:
     peer = await site.peer()
     await peer.send(b"\x00")
     assert (await peer.answer()).status_code == 400
-    site.pass_time(DEADLINES[Phase.END] + 1)
+    site.pass_time(DEADLINES_SECONDS[Phase.END] + 1)
     await site.settle(lambda: not site.connections.connections)
 
 
@@ -387,7 +453,9 @@ def deaf(port: int) -> socket.socket:
 
 
 @anyio
-async def test_who_does_not_read_is_cut_off_and_who_reads_slowly_is_not(site: Listening) -> None:
+async def test_a_peer_that_does_not_read_is_aborted_and_a_slow_reader_is_not(
+    site: Listening,
+) -> None:
     with deaf(site.port) as slow, deaf(site.port) as never:
         await site.settle(lambda: len(site.connections.connections) == 2)
         await site.settle(
@@ -395,14 +463,14 @@ async def test_who_does_not_read_is_cut_off_and_who_reads_slowly_is_not(site: Li
         )
         loop = asyncio.get_running_loop()
         for _ in range(4):
-            site.pass_time(DEADLINES[Phase.READER] - 1)
-            async with asyncio.timeout(PATIENCE):
+            site.pass_time(DEADLINES_SECONDS[Phase.READER] - 1)
+            async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
                 for _ in range(100):
                     await loop.sock_recv(slow, 1 << 14)
         assert len(site.connections.connections) == 1
         (left,) = site.connections.connections
         assert left.client == slow.getsockname()
-        site.pass_time(DEADLINES[Phase.READER] + 1)
+        site.pass_time(DEADLINES_SECONDS[Phase.READER] + 1)
         await site.settle(lambda: not site.connections.connections)
         assert never.fileno() > 0
 
@@ -442,7 +510,7 @@ async def test_the_script_waits_for_its_reader_in_pieces(site: Listening) -> Non
 
 @anyio
 @pytest.mark.parametrize("begun", [b"", GET, DECIDE + b"Content-Length: 9\r\n\r\n{"])
-async def test_whoever_has_most_connections_that_wait_makes_room(
+async def test_the_visitor_with_most_idle_connections_loses_some(
     served: Served, begun: bytes
 ) -> None:
     async with listening(served.app, most=20) as site:
@@ -471,10 +539,10 @@ async def test_who_was_just_served_has_not_waited_long(served: Served) -> None:
 
 
 @anyio
-async def test_requests_at_work_are_not_cut_off_and_newcomers_are_told(
+async def test_served_requests_are_not_aborted_and_new_connections_are_refused(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections_module, "MOST_REFUSED", 1)
+    monkeypatch.setattr(connections_module, "MAX_ANSWERED_REFUSALS", 1)
     async with listening(served.app, most=2) as site:
         streams = [await site.peer(ABUSER) for _ in range(2)]
         for each in streams:
@@ -519,11 +587,11 @@ class Idle:
     def is_open(self) -> bool:
         return self in self._connections.connections
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         self._connections.connections.discard(self)
 
     def refuse(self, code: str) -> None:
-        self.cut()
+        self.abort()
 
     def check(self, now: float) -> bool:
         self.looks += 1
@@ -533,23 +601,23 @@ class Idle:
 @pytest.mark.parametrize(
     "address", ["10.0.{0}.{1}", "2001:db8:0:{0:x}{1:02x}::", "2001:db8:{0:x}{1:02x}::", "10.0.0.1"]
 )
-def test_all_are_looked_at_once_for_many_newcomers(address: str) -> None:
+def test_one_look_at_all_connections_admits_many_new_ones(address: str) -> None:
     connections = Connections(640, "")
     first = [Idle(connections, address.format(*divmod(number, 256))) for number in range(640)]
     for number in range(640, 1280):
         Idle(connections, address.format(*divmod(number, 256)), 1.0)
-    assert max(each.looks for each in first) <= 640 / (640 // SHARE_MADE)
-    assert len(connections.connections) >= 640 - 640 // SHARE_MADE
+    assert max(each.looks for each in first) <= 640 / (640 // CLOSED_ONE_IN)
+    assert len(connections.connections) >= 640 - 640 // CLOSED_ONE_IN
 
 
-def test_among_equals_the_longest_waiting_goes() -> None:
+def test_among_equals_the_longest_idle_connection_is_closed() -> None:
     connections = Connections(64, "")
     equals = [Idle(connections, f"192.0.2.{number}", number * 7 % 64) for number in range(64)]
     Idle(connections, "198.51.100.1", 100.0)
     assert [each.since for each in equals if not each.is_open] == [0.0, 1.0]
 
 
-def test_where_few_can_go_nobody_looks_again_before_the_next_sweep() -> None:
+def test_if_few_are_idle_the_next_look_waits_for_the_next_sweep() -> None:
     connections = Connections(640, "127.0.0.1")
     proxied = [Idle(connections, "127.0.0.1") for _ in range(630)]
     visitors = [Idle(connections, f"192.0.2.{number}") for number in range(100)]
@@ -574,15 +642,15 @@ def test_connections_leave_files_for_the_store(monkeypatch: pytest.MonkeyPatch) 
     raised = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limit: raised.append(limit))
-    assert most_connections(None) == (4096 - RESERVE, RESERVE)
+    assert max_connections(None) == (4096 - RESERVED_FILES, RESERVED_FILES)
     assert raised == [(4096, 4096)]
-    assert most_connections(100) == (100, 3996)
+    assert max_connections(100) == (100, 3996)
     with pytest.raises(ValueError, match="LimitNOFILE"):
-        most_connections(4000)
+        max_connections(4000)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
-    assert most_connections(None) == (32, 32)
+    assert max_connections(None) == (32, 32)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
-    assert most_connections(None)[0] == connections_module.USUAL_CONNECTIONS
+    assert max_connections(None)[0] == connections_module.DEFAULT_MAX_CONNECTIONS
 
 
 # The log
@@ -594,7 +662,7 @@ def test_a_flood_is_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     for now in range(150):
         connections.refused["malformed_request"] += 1000
         connections.sweep(float(now))
-    lines = [json.loads(Lines().format(record)) for record in caplog.records]
+    lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
     assert [line["event"] for line in lines] == ["connections_refused"] * 3
     assert [line["malformed_request"] for line in lines] == [1000, 60_000, 60_000]
 
@@ -632,7 +700,7 @@ def memory(server: Server, line: str = "VmRSS") -> int:
 
 def visit(server: Server, address: str) -> int:
     """Ask for a decision from an address; return the status."""
-    with socket.create_connection((HOST, server.port), PATIENCE, (address, 0)) as line:
+    with socket.create_connection((HOST, server.port), HANG_TIMEOUT_SECONDS, (address, 0)) as line:
         headers = {"Authorization": f"Bearer {ADMIN_KEY}", "Connection": "close"}
         line.sendall(message("POST", DECISIONS, {}, headers))
         return int(line.makefile("rb").read()[9:12])
@@ -644,7 +712,7 @@ def test_connections_of_one_do_not_lock_others_out(
     poor: Server, sockets: ExitStack, address: str, begun: bytes
 ) -> None:
     for _ in range(1100):
-        line = socket.create_connection((HOST, poor.port), PATIENCE, (address, 0))
+        line = socket.create_connection((HOST, poor.port), HANG_TIMEOUT_SECONDS, (address, 0))
         sockets.enter_context(line)
         try:
             line.sendall(begun)
@@ -654,11 +722,12 @@ def test_connections_of_one_do_not_lock_others_out(
         assert visit(poor, VISITOR) == 200
 
 
+@pytest.mark.promise("Limits while a request comes")
 def test_headers_without_end_take_no_memory(poor: Server) -> None:
     before = memory(poor)
     piece = b"x" * (1 << 20)
     for start in (GET + b"X: ", b"GET /", GET):
-        with socket.create_connection((HOST, poor.port), PATIENCE) as line:
+        with socket.create_connection((HOST, poor.port), HANG_TIMEOUT_SECONDS) as line:
             line.sendall(start)
             try:
                 for _ in range(48):
@@ -674,12 +743,12 @@ def test_headers_without_end_take_no_memory(poor: Server) -> None:
 
 def test_readers_who_do_not_read_take_little_memory(poor: Server, sockets: ExitStack) -> None:
     with deaf(poor.port) as first:  # the script is made once
-        first.settimeout(PATIENCE)
+        first.settimeout(HANG_TIMEOUT_SECONDS)
         first.recv(1)
     before = memory(poor)
     for _ in range(200):
         peer = sockets.enter_context(deaf(poor.port))
-        peer.settimeout(PATIENCE)
+        peer.settimeout(HANG_TIMEOUT_SECONDS)
         peer.recv(1)
     assert memory(poor) - before < 60e6
     assert visit(poor, VISITOR) == 200
@@ -689,7 +758,7 @@ def test_what_is_malformed_is_logged_by_its_documented_name_without_content(
     poor: Server,
 ) -> None:
     for _ in range(3):
-        with socket.create_connection((HOST, poor.port), PATIENCE) as line:
+        with socket.create_connection((HOST, poor.port), HANG_TIMEOUT_SECONDS) as line:
             line.sendall(b"telltale\r\n\r\n")
             answer = line.makefile("rb").read()
         assert b"telltale" not in answer
@@ -698,21 +767,21 @@ def test_what_is_malformed_is_logged_by_its_documented_name_without_content(
     said = poor.log.read_bytes()
     assert b"telltale" not in said
     assert b"127.0.0" not in said.replace(b"http://127.0.0.1", b"")
-    documented = (Path(__file__).parents[1] / "docs/service.md").read_text("utf-8")
+    documented = (ROOT / "docs/service.md").read_text("utf-8")
     for text in said.decode().splitlines():
         assert f"`{json.loads(text)['event']}`" in documented
 
 
 def test_what_uvicorn_says_is_logged_by_its_name() -> None:
     record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 0, "telltale", None, None)
-    assert json.loads(Lines().format(record))["event"] == "uvicorn"
-    assert "telltale" not in Lines().format(record)
+    assert json.loads(JsonFormatter().format(record))["event"] == "uvicorn"
+    assert "telltale" not in JsonFormatter().format(record)
 
 
 def test_more_connections_than_files_are_refused(tmp_path: Path) -> None:
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     with Server(tmp_path / "x.db", tmp_path / "log", "--connections", str(files)) as server:
-        assert server.process.wait(PATIENCE) > 0
+        assert server.process.wait(HANG_TIMEOUT_SECONDS) > 0
     assert "LimitNOFILE" in server.log.read_text()
 
 
@@ -723,7 +792,9 @@ def test_deadlines_are_kept_by_a_running_service(tmp_path: Path) -> None:
         lines = []
         head = message("POST", DECISIONS, {"count": 1}, {"Authorization": f"Bearer {ADMIN_KEY}"})
         for begun in (b"", head[:20], head[:-1]):
-            line = opened.enter_context(socket.create_connection((HOST, server.port), PATIENCE))
+            line = opened.enter_context(
+                socket.create_connection((HOST, server.port), HANG_TIMEOUT_SECONDS)
+            )
             line.sendall(begun)
             lines.append(line.makefile("rb"))
         answers = [line.read()[9:12] for line in lines]

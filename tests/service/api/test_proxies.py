@@ -20,14 +20,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from process import ADMIN_KEY, HOST, PATIENCE, Server, until
-from service import BUTTON, DECISIONS, FEEDBACK, ONE
-from whitelie.service.keys import create
-from whitelie.service.protocol import LARGEST_HEAD, LONGEST_URL
-from whitelie.service.store import Key
-from whitelie.service.store.sqlite import SQLiteStore
+from helpers.in_process_service import BUTTON, DECISIONS, FEEDBACK, ONE
+from helpers.paths import ROOT
+from helpers.service_process import ADMIN_KEY, HANG_TIMEOUT_SECONDS, HOST, Server, until
+from whitelie.service.api.protocol import MAX_HEAD_BYTES, MAX_URL_BYTES
+from whitelie.service.engine.keys import create
+from whitelie.service.store.contract import Key
+from whitelie.service.store.sqlite.store import SQLiteStore
 
-ROOT = Path(__file__).parents[1]
 PLACES = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin"
 PER_ADDRESS = 5
 NGINX = """\
@@ -50,8 +50,8 @@ def documented(mark: str) -> str:
     """Return the block of the document that has a mark."""
     page = (ROOT / "docs/service.md").read_text("utf-8")
     blocks = re.findall(r"^```\w+\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    (found,) = (block for block in blocks if mark in block)
-    return str(found)
+    (configuration,) = (block for block in blocks if mark in block)
+    return str(configuration)
 
 
 def put(text: str, *changes: tuple[str, str]) -> str:
@@ -105,7 +105,7 @@ class Proxy:
         """Return a client at an address of this machine."""
         transport = httpx.HTTPTransport(verify=False, local_address=address)
         return httpx.Client(
-            transport=transport, base_url=self.origin, headers=headers, timeout=PATIENCE
+            transport=transport, base_url=self.origin, headers=headers, timeout=HANG_TIMEOUT_SECONDS
         )
 
     def page(self, address: str, **headers: str) -> httpx.Client:
@@ -114,7 +114,7 @@ class Proxy:
 
     def line(self) -> socket.socket:
         """Return a connection on which anything may be sent."""
-        line = socket.create_connection((HOST, self.port), PATIENCE)
+        line = socket.create_connection((HOST, self.port), HANG_TIMEOUT_SECONDS)
         if self.name != "nginx":
             return line
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -180,13 +180,13 @@ def proxy(
                 stderr=log,
                 env={"HOME": str(folder), "XDG_DATA_HOME": str(folder), "PATH": PLACES},
             )
-        found = Proxy(request.param, port, folder, server, key)
+        proxy = Proxy(request.param, port, folder, server, key)
         try:
-            until(lambda: answers(found, process))
-            yield found
+            until(lambda: answers(proxy, process))
+            yield proxy
         finally:
             process.terminate()
-            process.wait(PATIENCE)
+            process.wait(HANG_TIMEOUT_SECONDS)
 
 
 def answers(proxy: Proxy, process: "subprocess.Popen[bytes]") -> bool:
@@ -260,7 +260,7 @@ def test_a_body_without_end_is_refused(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize(
-    "head", [f"GET /{'x' * 4 * LONGEST_URL}", f"GET / HTTP/1.1\r\nX: {'x' * 2 * LARGEST_HEAD}"]
+    "head", [f"GET /{'x' * 4 * MAX_URL_BYTES}", f"GET / HTTP/1.1\r\nX: {'x' * 2 * MAX_HEAD_BYTES}"]
 )
 def test_a_head_that_is_too_large_is_refused(proxy: Proxy, head: str) -> None:
     with proxy.line() as line, suppress(OSError):  # a reset may overtake the answer
@@ -290,7 +290,7 @@ def test_a_body_that_trickles_does_not_reach_the_service_for_ever(proxy: Proxy) 
         line.sendall(f"POST {FEEDBACK} HTTP/1.1\r\nHost: {HOST}\r\n".encode())
         line.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
         line.sendall(b"2000\r\n" + b" " * 0x2000 + b"\r\n")
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HANG_TIMEOUT_SECONDS
         for _ in range(6 if proxy.name == "nginx" else 0):
             line.sendall(b"1\r\n \r\n")
             time.sleep(0.5)

@@ -1,6 +1,7 @@
 """A clock that jumps, ahead or back: nothing is forgotten, and no honest report is thrown away."""
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,14 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
-from postgres import Postgres
-from process import Ledger, Server, Visitor, run, together, until
-from service import FEEDBACK, ONE, START, Clock, Served, refused, serving
-from whitelie.service import upkeep, wire
-from whitelie.service.clock import SETTLED, TOLERANCE, TrustedClock, steady_time
+from helpers.in_process_service import FEEDBACK, ONE, START, Clock, Served, refused, serving
+from helpers.postgres_server import Postgres
+from helpers.service_process import Ledger, Server, Visitor, run, together, until
+from whitelie.service import wire
+from whitelie.service.engine import maintenance
+from whitelie.service.engine.clock import (
+    JUMP_TOLERANCE_SECONDS,
+    SETTLING_SECONDS,
+    TrustedClock,
+    steady_time,
+)
 
 DAY = wire.DAY_SECONDS
 FORTY_DAYS = 40 * DAY
@@ -39,7 +46,7 @@ class Wall(Clock):
 # The clock itself -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [-TOLERANCE, -0.5, 0.5, TOLERANCE])
+@pytest.mark.parametrize("step", [-JUMP_TOLERANCE_SECONDS, -0.5, 0.5, JUMP_TOLERANCE_SECONDS])
 def test_small_steps_are_followed(step: float) -> None:
     wall = Wall()
     trusted = wall.trusted()
@@ -51,17 +58,19 @@ def test_small_steps_are_followed(step: float) -> None:
     assert not trusted.times_set_back
 
 
-@pytest.mark.parametrize("jump", [FORTY_DAYS, -FORTY_DAYS, TOLERANCE + 1, -TOLERANCE - 1])
+@pytest.mark.parametrize(
+    "jump", [FORTY_DAYS, -FORTY_DAYS, JUMP_TOLERANCE_SECONDS + 1, -JUMP_TOLERANCE_SECONDS - 1]
+)
 def test_time_goes_on_by_the_steady_clock_after_a_jump(jump: float) -> None:
     wall = Wall()
     trusted = wall.trusted()
-    wall.pass_(SETTLED)
+    wall.pass_(SETTLING_SECONDS)
     wall.forward(jump)
     for _ in range(3):
         wall.pass_(1000)
         assert trusted() == wall() - jump
         assert not trusted.is_trusted
-    wall.forward(-jump + TOLERANCE)
+    wall.forward(-jump + JUMP_TOLERANCE_SECONDS)
     assert trusted() == wall()
     assert trusted.is_trusted
 
@@ -69,7 +78,7 @@ def test_time_goes_on_by_the_steady_clock_after_a_jump(jump: float) -> None:
 def test_a_clock_that_is_set_back_in_the_first_hour_is_followed() -> None:
     wall = Wall()
     trusted = wall.trusted()
-    wall.pass_(SETTLED - 1)
+    wall.pass_(SETTLING_SECONDS - 1)
     wall.forward(-FORTY_DAYS)
     assert trusted() == wall()
     assert trusted.is_trusted
@@ -127,7 +136,7 @@ def test_a_jump_is_logged_once_and_says_what_to_do(caplog: pytest.LogCaptureFixt
 def test_nothing_is_forgotten_in_the_first_hour_nor_after_a_jump() -> None:
     wall = Wall()
     trusted = wall.trusted()
-    wall.pass_(SETTLED - 1)
+    wall.pass_(SETTLING_SECONDS - 1)
     assert not trusted.may_forget
     wall.pass_(1)
     assert trusted.may_forget
@@ -138,10 +147,10 @@ def test_nothing_is_forgotten_in_the_first_hour_nor_after_a_jump() -> None:
 # The service ------------------------------------------------------------------------------------
 
 
-async def do_chores(served: Served) -> None:
-    """Let all that upkeep does once a minute or an hour be done now."""
-    await upkeep.expire(served.engine)
-    await upkeep.join_old_minutes(served.engine)
+async def maintain_now(served: Served) -> None:
+    """Do now what maintenance does once a minute or an hour."""
+    await maintenance.expire(served.engine)
+    await maintenance.join_old_minutes(served.engine)
 
 
 def minute_of(seconds: float) -> str:
@@ -158,11 +167,12 @@ async def refuses_for_now(served: Served, made: Sequence[Any]) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.promise("Trusted time")
 async def test_three_seconds_of_a_wrong_clock_do_no_harm(tmp_path: Path) -> None:
     wall = Wall()
     async with serving(tmp_path / "x.db", clock=wall) as served:
         await served.create(retention=DAY)
-        wall.pass_(2 * SETTLED)
+        wall.pass_(2 * SETTLING_SECONDS)
         issued = wall()
         made = await served.decide("button", 10)
         assert await served.report(made[:4]) == ["accepted"] * 4
@@ -170,7 +180,7 @@ async def test_three_seconds_of_a_wrong_clock_do_no_harm(tmp_path: Path) -> None
         wall.forward(FORTY_DAYS)
         for _ in range(3):
             wall.pass_(1)
-            await do_chores(served)
+            await maintain_now(served)
         assert await served.report(made[4:6]) == ["accepted"] * 2
         served.store.is_shared = True  # others may have forgotten what was answered
         await refuses_for_now(served, made[6:8])
@@ -178,7 +188,7 @@ async def test_three_seconds_of_a_wrong_clock_do_no_harm(tmp_path: Path) -> None
         assert served.store.spent_bits() == 6
         wall.forward(-FORTY_DAYS)
         wall.pass_(60)
-        await do_chores(served)
+        await maintain_now(served)
         assert await served.report(made) == ["duplicate"] * 6 + ["accepted"] * 4
         assert len(await served.decide("button", 5)) == 5
         for counts in served.store.totals(1).values():
@@ -198,7 +208,7 @@ async def test_a_jump_that_stays_is_said_until_it_is_confirmed(tmp_path: Path, j
     wall = Wall()
     async with serving(tmp_path / "x.db", clock=wall) as served:
         await served.create()
-        wall.pass_(SETTLED)
+        wall.pass_(SETTLING_SECONDS)
         made = await served.decide("button", 4)
         assert "whitelie_clock_trusted 1.0" in (await served.as_().get("/metrics")).text
         wall.forward(jump)
@@ -211,14 +221,14 @@ async def test_a_jump_that_stays_is_said_until_it_is_confirmed(tmp_path: Path, j
                 assert int(answer.headers["retry-after"]) > 0
                 assert "restart" in answer.json()["error"]["message"]
             wall.pass_(3600)
-            await do_chores(served)
+            await maintain_now(served)
         assert await served.report(made[:2]) == ["accepted"] * 2
         assert (await served.as_(None).get("/healthz")).status_code == 200
         assert "whitelie_clock_trusted 0.0" in (await served.as_().get("/metrics")).text
-        found = (await served.as_().get(f"{ONE}/results")).json()
-        assert [alarm["code"] for alarm in found["alarms"]] == ["clock_jumped"]
-        assert found["sentence"].startswith("Check the server's clock: it has jumped. ")
-        assert "clients" not in found["sentence"]
+        results = (await served.as_().get(f"{ONE}/results")).json()
+        assert [alarm["code"] for alarm in results["alarms"]] == ["clock_jumped"]
+        assert results["sentence"].startswith("Check the server's clock: it has jumped. ")
+        assert "clients" not in results["sentence"]
         wall.pass_(6 * DAY)
         if jump > 0:  # by the steady clock there is time left
             assert await served.report(made[2:3]) == ["accepted"]
@@ -241,7 +251,7 @@ async def test_a_start_with_a_wrong_clock_forgets_nothing(tmp_path: Path) -> Non
         assert await served.report(made[:4]) == ["accepted"] * 4
     clock.forward(FORTY_DAYS)
     async with serving(tmp_path / "x.db", clock=clock) as served:
-        await do_chores(served)
+        await maintain_now(served)
         assert set(await served.report(made)) == {"expired"}
     clock.forward(60 - FORTY_DAYS)
     async with serving(tmp_path / "x.db", clock=clock) as served:
@@ -260,20 +270,20 @@ async def test_a_clock_that_is_set_right_soon_after_the_start_throws_nothing_awa
         made = await served.decide("button", 10)
     wall.forward(FORTY_DAYS)
     async with serving(tmp_path / "x.db", clock=wall) as served:
-        await do_chores(served)
+        await maintain_now(served)
         assert await served.report(made[:1]) == ["expired"]
         late = await served.decide("button", 1)
         assert await served.report(late) == ["accepted"]
         wall.pass_(3)
         wall.forward(-FORTY_DAYS)
         assert await served.report(made[:4]) == ["accepted"] * 4
-        await do_chores(served)
-        await upkeep.recount(served.engine)
-        found = (await served.as_().get(f"{ONE}/results")).json()
-        assert found["alarms"] == []
-        assert sum(arm["missing"] for arm in found["arms"]) == 0
-        assert sum(arm["pending"] for arm in found["arms"]) == 6
-        assert datetime.fromisoformat(found["last_report"]).timestamp() <= wall()
+        await maintain_now(served)
+        await maintenance.recount_where_due(served.engine)
+        results = (await served.as_().get(f"{ONE}/results")).json()
+        assert results["alarms"] == []
+        assert sum(arm["missing"] for arm in results["arms"]) == 0
+        assert sum(arm["pending"] for arm in results["arms"]) == 6
+        assert datetime.fromisoformat(results["last_report"]).timestamp() <= wall()
         assert (await served.as_(None).get("/readyz")).status_code == 200
         assert len(await served.decide("button", 1)) == 1
         (minute,) = {minute for (minute, _) in served.store.history(1, 0, int(wall() // 60) + 1)}
@@ -288,7 +298,7 @@ async def test_a_clock_that_is_set_right_late_loses_no_report(tmp_path: Path) ->
         made = await served.decide("button", 4)
     wall.forward(FORTY_DAYS)
     async with serving(tmp_path / "x.db", clock=wall) as served:
-        wall.pass_(SETTLED)
+        wall.pass_(SETTLING_SECONDS)
         wall.forward(-FORTY_DAYS)
         await refuses_for_now(served, made)
     async with serving(tmp_path / "x.db", clock=wall) as served:
@@ -322,10 +332,10 @@ class SetClock:
 
 @pytest.fixture
 def set_clock(tmp_path: Path) -> SetClock:
-    found = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
-    if found is None:
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+    if library is None:
         pytest.skip("there is no libfaketime to set the clock of a process (Debian: faketime)")
-    clock = SetClock(tmp_path / "clock", str(found))
+    clock = SetClock(tmp_path / "clock", str(library))
     clock.ahead(0)
     return clock
 
@@ -377,13 +387,15 @@ time.time = lambda: right() + float(pathlib.Path({!r}).read_text())
 """What Python reads at its start. Not libfaketime, under which `time.sleep` of a parent fails."""
 
 
+@pytest.mark.promise("Trusted time")
 def test_workers_that_are_started_anew_do_not_confirm_a_jump(
     tmp_path: Path, postgres: Postgres
 ) -> None:
     log, clock = tmp_path / "log", SetClock(tmp_path / "clock")
     clock.ahead(0)
     (tmp_path / "sitecustomize.py").write_text(WRONG_TIME.format(str(clock.file)))
-    environment = {"PYTHONPATH": str(tmp_path)}
+    others = os.environ.get("PYTHONPATH", "")
+    environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{others}"}
 
     def said(name: str) -> int:
         return log.read_text().count(f'"event":"{name}"')

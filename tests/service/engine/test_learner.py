@@ -1,5 +1,6 @@
 """A learner: which arms it shows, from which counts."""
 
+import ast
 import heapq
 import math
 from dataclasses import dataclass
@@ -10,28 +11,36 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chisquare
 
+from helpers.paths import ROOT
 from whitelie.estimate import probabilities_best
 from whitelie.kernel.arms import Array
 from whitelie.service import wire
-from whitelie.service.experiment import Rules
-from whitelie.service.learner import Learner
-from whitelie.service.privacy import statement_of
-from whitelie.service.refusal import Refusal
-from whitelie.service.store import Counts, Saved
-from whitelie.service.unanswered import Ages, ages_of
+from whitelie.service.engine.learner import COLUMNS, Learner
+from whitelie.service.experiment.definition import ExperimentValidator
+from whitelie.service.experiment.privacy_statement import statement_of
+from whitelie.service.experiment.unanswered import Ages, ages_of
+from whitelie.service.refusals import Refusal
+from whitelie.service.store.contract import Counts, StoredExperiment
 
 FALSE_ALARM = 1e-4
 
 
-def saved(experiment: object, number: int = 7) -> Saved:
-    return Saved(number, "colours", msgspec.json.encode(experiment).decode())
+def saved(experiment: object, number: int = 7) -> StoredExperiment:
+    return StoredExperiment(number, "colours", msgspec.json.encode(experiment).decode())
 
 
 def learner(*keys: str, totals: dict[int, Counts] | None = None, **fields: Any) -> Learner:
     usual: dict[str, Any] = {"epsilon": 1.0, "window": 60, "spread": 60}
     arms = [wire.NewArm(key=key) for key in keys]
     asked = wire.NewExperiment(name="Colours", arms=arms, **usual | fields)
-    return Learner(saved(Rules().create(asked, 0, None)), totals or {})
+    return Learner(saved(ExperimentValidator().create(asked, 0, None)), totals or {})
+
+
+def commit(colours: Learner, chosen: list[int]) -> None:
+    """Commit decisions that are in flight."""
+    for arm in chosen:
+        colours.release(arm, 1)
+        colours.commit_issued(arm, 1)
 
 
 def shares(chosen: list[int], arms: int) -> Array:
@@ -60,8 +69,9 @@ def test_index_policies_spread_decisions_that_wait_for_feedback(policy: str) -> 
     forgetful = learner("red", "blue", totals=counts, policy=policy)
     repeated = []
     for _ in range(200):
-        forgetful.in_flight[:] = 0
-        repeated += forgetful.choose(1)
+        (arm,) = forgetful.choose(1)
+        forgetful.release(arm, 1)
+        repeated.append(arm)
     assert set(repeated) == {0}
 
 
@@ -70,12 +80,15 @@ def test_decisions_in_flight_are_pending_until_they_are_committed() -> None:
     first, second = colours.choose(1), colours.choose(1)
     assert {*first, *second} == {0, 1}  # never the same arm twice before feedback
     assert colours.expected.tolist() == [1, 1]
+    commit(colours, first)
+    assert (colours.issued.sum(), colours.in_flight.sum()) == (1, 1)
+    assert colours.expected.tolist() == [1, 1]
 
 
 def test_missing_reports_are_no_longer_pending() -> None:
     colours = learner("red", "blue", totals={0: Counts(10, 4, 2)})
     assert colours.unanswered.pending.tolist() == [6, 0]
-    colours.close({0: Counts(7, 3, 1)}, before=100)
+    colours.expire({0: Counts(7, 3, 1)}, before=100)
     assert colours.unanswered.pending.tolist() == [2, 0]
     colours.restart({0: Counts(3, 1, 1)})
     assert colours.unanswered.pending.tolist() == [2, 0]
@@ -115,10 +128,10 @@ def test_what_no_longer_pends_is_overdue_until_it_is_missing() -> None:
     colours.age(Ages(recent={0: Counts(3, 1, 0)}, late={0: Counts(7, 3, 1)}))
     assert [each.tolist() for each in colours.unanswered] == [[2, 0], [4, 0], [0, 0]]
     assert colours.likely_answers == 3 + 1
-    colours.issued[0] += 5
-    colours.answered[0] += 1
+    colours.commit_issued(0, 5)
+    colours.commit_answers(0, 1, ones=0, minute=90)
     assert [each.tolist() for each in colours.unanswered] == [[6, 0], [4, 0], [0, 0]]
-    colours.close({0: Counts(3, 2, 1)}, before=100)
+    colours.expire({0: Counts(3, 2, 1)}, before=100)
     assert [each.tolist() for each in colours.unanswered] == [[6, 0], [3, 0], [1, 0]]
     colours.restart({0: Counts(3, 1, 1)})
     assert [each.tolist() for each in colours.unanswered] == [[2, 0], [0, 0], [0, 0]]
@@ -129,21 +142,21 @@ def test_what_no_longer_pends_is_overdue_until_it_is_missing() -> None:
 def test_index_policies_spread_decisions_that_are_likely_to_be_answered(policy: str) -> None:
     counts = {0: Counts(100, 100, 60), 1: Counts(100, 100, 55)}
 
-    def chosen(late: Counts) -> Array:
+    def share(late: Counts) -> Array:
         colours = learner("red", "blue", totals=counts, policy=policy)
         arms = []
         for _ in range(200):  # each is committed before the next, and none is answered
             pending = {arm: Counts(int(n) - 100) for arm, n in enumerate(colours.issued)}
             colours.age(Ages(recent=pending, late={0: late}))
-            arms += colours.choose(1)
-            colours.issued += colours.in_flight
-            colours.in_flight[:] = 0
+            chosen = colours.choose(1)
+            commit(colours, chosen)
+            arms += chosen
         return shares(arms, 2)
 
-    assert min(chosen(Counts())) > 20
-    assert min(chosen(Counts(1000, 900, 400))) > 20
-    assert min(chosen(Counts(10**6, 900, 400))) > 20  # tokens harvested until yesterday
-    assert min(chosen(Counts(10**6, 0, 0))) == 0
+    assert min(share(Counts())) > 20
+    assert min(share(Counts(1000, 900, 400))) > 20
+    assert min(share(Counts(10**6, 900, 400))) > 20  # tokens harvested until yesterday
+    assert min(share(Counts(10**6, 0, 0))) == 0
 
 
 def test_arms_share_the_likely_answers_by_what_is_pending() -> None:
@@ -154,7 +167,7 @@ def test_arms_share_the_likely_answers_by_what_is_pending() -> None:
     colours.age(Ages(recent=pending, late={0: Counts(900, int(7 * lately))}))
     assert colours.likely_answers == 7 + 1
     assert colours.expected.tolist() == [6, 2]
-    colours.issued[1] += 20
+    colours.commit_issued(1, 20)
     assert colours.expected.tolist() == [4, 4]
     pending[1] = Counts(30)
     colours.age(Ages(recent=pending, late={0: Counts(900, int(70 * lately))}))
@@ -196,24 +209,21 @@ class Crowd:
         unlucky = {0: Counts(20, 20, 7), 1: Counts(20, 20, 12)}
         fields = {"window": 600, "spread": 300, "epsilon": 3.0, "sending": self.sending}
         colours = learner("good", "bad", totals=unlucky, policy=policy, **fields)
-        colours._key = np.uint64(seed)
+        colours._chooser.key = np.uint64(seed)
         draw, shown = np.random.default_rng(seed), []
         store: Any = Minutes(self.visits * self.every)
         waiting: list[tuple[float, int, int, int]] = []
         for minute in range(START, START + self.visits * self.every, self.every):
             while waiting and waiting[0][0] <= minute:
                 _, issued, arm, bit = heapq.heappop(waiting)
-                colours.answered[arm] += 1
-                colours.ones[arm] += bit
+                colours.commit_answers(arm, 1, bit, minute)
                 store.counts[issued - START, arm] += (0, 1, bit)
             if are_ages_known:
                 colours.age(ages_of(store, 7, colours.experiment, minute))
-            if self.harvested:
-                colours.choose(self.harvested)
+            harvested = colours.choose(self.harvested) if self.harvested else []
             shown += colours.choose(1)
             store.counts[minute - START, :, 0] += colours.in_flight
-            colours.issued += colours.in_flight
-            colours.in_flight[:] = 0
+            commit(colours, [*harvested, shown[-1]])
             channel = colours.experiment.channels[shown[-1]]
             bit = int(draw.random() < channel.mean_feedback((0.7, 0.4)[shown[-1]]))
             due = minute + 10 + 5 * draw.random() + draw.exponential(self.late)
@@ -225,6 +235,7 @@ class Crowd:
 @pytest.mark.parametrize(
     ("sending", "every", "late"), [("when-due", 1, 0.1), ("next-visit", 10, 240.0)]
 )
+@pytest.mark.promise("Likely answers")
 def test_tokens_that_are_harvested_do_not_freeze_a_policy(
     policy: str, sending: str, every: int, late: float
 ) -> None:
@@ -252,7 +263,7 @@ def test_every_arm_has_its_floor() -> None:
 def test_only_available_arms_that_are_not_retired_are_chosen() -> None:
     colours = learner("red", "blue", "green")
     assert set(colours.choose(50, ["blue", "green"])) == {1, 2}
-    changed = Rules().change(colours.experiment, wire.Change(retire=["green"]))
+    changed = ExperimentValidator().change(colours.experiment, wire.Change(retire=["green"]))
     colours.define(saved(changed))
     assert set(colours.choose(50)) == {0, 1}
     assert set(colours.choose(50, ["blue", "green"])) == {1}
@@ -263,7 +274,9 @@ def test_only_available_arms_that_are_not_retired_are_chosen() -> None:
 
 def test_an_added_arm_changes_nobody_elses_counts() -> None:
     colours = learner("red", "blue", totals={0: Counts(10, 8, 3), 1: Counts(5, 5, 5)})
-    changed = Rules().change(colours.experiment, wire.Change(add=[wire.NewArm(key="green")]))
+    changed = ExperimentValidator().change(
+        colours.experiment, wire.Change(add=[wire.NewArm(key="green")])
+    )
     colours.define(saved(changed))
     assert colours.issued.tolist() == [10, 5, 0]
     assert colours.answered.tolist() == [8, 5, 0]
@@ -280,3 +293,37 @@ def test_a_decision_is_sent_as_its_wire_type() -> None:
         assert sent.token == "TOKEN"
         assert sent.mechanism == wire.Mechanism(arm.p00, arm.p11, 60, 60)
         assert sent.expires_in == 120 + 7 * wire.DAY_SECONDS
+
+
+SERVICE = ROOT / "src/whitelie/service"
+STATE = {*COLUMNS, "expired_before", "last_report", "likely_answers", "must_restart", "restarts"}
+
+
+def written(source: str) -> list[str]:
+    """Return which attributes of a learner's state a module writes: whole, in part or in place."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        target: ast.AST | None = None
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            target = node
+        elif isinstance(node, ast.keyword) and node.arg == "out":
+            target = node.value
+        while isinstance(target, ast.Subscript):
+            target = target.value
+        if isinstance(target, ast.Attribute) and target.attr in STATE:
+            names.append(target.attr)
+    return names
+
+
+def test_nobody_but_the_learner_writes_its_counts() -> None:
+    learner_file = SERVICE / "engine/learner.py"
+    assert {*COLUMNS} - {*written(learner_file.read_text())} == set()
+    writers = {
+        file.relative_to(SERVICE): names
+        for file in SERVICE.rglob("*.py")
+        if file != learner_file and (names := written(file.read_text()))
+    }
+    assert writers == {}
+    assert written("learner.issued[arm] += count") == ["issued"]
+    assert written("np.maximum(one.overdue, 0, out=one.overdue)") == ["overdue"]
+    assert written("x, learner.must_restart = 1, False") == ["must_restart"]

@@ -3,6 +3,8 @@
 import csv as csv_module
 import io
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,28 +14,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whitelie import IDENTITY, RandomizedResponse
-from whitelie.estimate import ALPHA, probabilities_best, reward_interval
+from whitelie.certificate import Beginning, Certificate, Expect, conclude
+from whitelie.estimate import probabilities_best, reward_interval
 from whitelie.kernel.arms import Array
 from whitelie.kernel.interval import feedback_interval
-from whitelie.service import results as module
-from whitelie.service.results import (
+from whitelie.service import wire
+from whitelie.service.experiment.definition import Certified
+from whitelie.service.experiment.results import (
     ArmResult,
     Results,
-    Standing,
     alarms,
-    csv,
-    is_converged,
     results_of,
 )
+from whitelie.service.experiment.results_csv import csv
+from whitelie.service.experiment.snapshot import Snapshot
+from whitelie.service.experiment.words import percent
+from whitelie.service.minutes import DAY, time_of
 
 NOISY = RandomizedResponse.from_epsilon(1)
 TURNED = RandomizedResponse(p00=0.2, p11=0.3)
 
 
-def standing(answered: list[int], ones: list[int], **changes: Any) -> Standing:
+def snapshot(answered: list[int], ones: list[int], **changes: Any) -> Snapshot:
     """Everything that was issued was answered and is over, unless changed."""
     size = len(answered)
     fields: dict[str, Any] = {
+        "slug": "button",
+        "name": "The button",
+        "status": "running",
         "keys": tuple("ABCDEFGHIJ"[:size]) if size <= 10 else tuple(map(str, range(size))),
         "channels": (NOISY,) * size,
         "retired": [False] * size,
@@ -43,20 +51,20 @@ def standing(answered: list[int], ones: list[int], **changes: Any) -> Standing:
         "recent": [0] * size,
         **changes,
     }
-    fields.setdefault("closed_issued", fields["issued"])
-    fields.setdefault("closed_answered", fields["answered"])
+    fields.setdefault("expired_issued", fields["issued"])
+    fields.setdefault("expired_answered", fields["answered"])
     fields.setdefault("overdue", [0] * size)
     for field, value in fields.items():
-        if not isinstance(value, tuple):
+        if isinstance(value, list):
             fields[field] = np.array(value)
-    return Standing(**fields)
+    return Snapshot(**fields)
 
 
-def of(state: Standing, status: str = "running") -> Results:
-    return results_of(state, experiment="button", name="The button", status=status)
+def of(state: Snapshot, status: str = "running") -> Results:
+    return results_of(replace(state, status=status))
 
 
-def codes(state: Standing) -> list[tuple[str, str | None]]:
+def codes(state: Snapshot) -> list[tuple[str, str | None]]:
     return [(alarm.code, alarm.arm) for alarm in alarms(state)]
 
 
@@ -64,14 +72,14 @@ def codes(state: Standing) -> list[tuple[str, str | None]]:
 
 
 def test_numbers_are_those_of_the_formulas() -> None:
-    state = standing(
+    state = snapshot(
         [400, 500, 100],
         [200, 300, 40],
         channels=(NOISY, IDENTITY, TURNED),
         retired=[False, False, True],
         issued=[1000, 600, 150],
-        closed_issued=[700, 550, 150],
-        closed_answered=[390, 500, 100],
+        expired_issued=[700, 550, 150],
+        expired_answered=[390, 500, 100],
         recent=[30, 70, 0],
     )
     results = of(state)
@@ -93,23 +101,23 @@ def test_numbers_are_those_of_the_formulas() -> None:
 
 
 def test_an_arm_without_reports_has_no_rate() -> None:
-    arm = of(standing([0, 5], [0, 2], issued=[10, 10])).arms[0]
+    arm = of(snapshot([0, 5], [0, 2], issued=[10, 10])).arms[0]
     assert (arm.raw_rate, arm.estimate, arm.lower, arm.upper) == (None, None, 0, 1)
 
 
 def test_shares_fall_back_on_all_decisions_and_then_on_nothing() -> None:
-    quiet = of(standing([1, 3], [0, 0]))
+    quiet = of(snapshot([1, 3], [0, 0]))
     assert [arm.traffic_share for arm in quiet.arms] == [0.25, 0.75]
-    assert [arm.traffic_share for arm in of(standing([0, 0], [0, 0])).arms] == [0, 0]
+    assert [arm.traffic_share for arm in of(snapshot([0, 0], [0, 0])).arms] == [0, 0]
 
 
 def test_answers_to_rolled_back_decisions_do_not_make_negative_counts() -> None:
-    arm = of(standing([5, 9], [1, 2], issued=[3, 9], closed_issued=[1, 2])).arms[0]
+    arm = of(snapshot([5, 9], [1, 2], issued=[3, 9], expired_issued=[1, 2])).arms[0]
     assert (arm.pending, arm.missing) == (0, 0)
 
 
 def test_results_are_plain_json() -> None:
-    results = of(standing([400, 0], [200, 0], issued=[500, 3]))
+    results = of(snapshot([400, 0], [200, 0], issued=[500, 3]))
     assert msgspec.json.decode(msgspec.json.encode(results), type=Results) == results
 
 
@@ -118,7 +126,7 @@ counts = st.lists(st.tuples(*[st.integers(0, 2000)] * 6, st.booleans()), min_siz
 
 @settings(max_examples=150, deadline=None)
 @given(counts, st.sampled_from(["running", "paused", "stopped"]))
-def test_every_standing_has_sound_results(
+def test_every_snapshot_has_sound_results(
     rows: list[tuple[int, int, int, int, int, int, bool]], status: str
 ) -> None:
     """Each number of a row is cut to be at most the one it is a part of."""
@@ -127,15 +135,15 @@ def test_every_standing_has_sound_results(
     )
     answered = np.minimum(answered, issued)
     open_issued = issued - np.minimum(closed, issued)
-    closed_answered = np.clip(late, answered - np.minimum(answered, open_issued), answered)
-    closed_answered = np.minimum(closed_answered, issued - open_issued)
-    state = standing(
+    expired_answered = np.clip(late, answered - np.minimum(answered, open_issued), answered)
+    expired_answered = np.minimum(expired_answered, issued - open_issued)
+    state = snapshot(
         list(answered),
         list(np.minimum(ones, answered)),
         retired=[row[6] for row in rows],
         issued=issued,
-        closed_issued=issued - open_issued,
-        closed_answered=closed_answered,
+        expired_issued=issued - open_issued,
+        expired_answered=expired_answered,
         recent=np.minimum(recent, issued),
     )
     results = of(state, status)
@@ -156,146 +164,212 @@ def test_every_standing_has_sound_results(
     assert " 0 %" not in results.sentence
     assert "100 %" not in results.sentence
     assert results.sentence.startswith("Check the clients: ") == bool(results.alarms)
-    if len(active) < 2 or not results.reports:
-        assert results.converged is None
+    certificate = results.certificate
+    assert certificate.winner is None
+    assert certificate.state == ("cannot_say" if len(active) < 2 or results.alarms else "open") or (
+        [alarm.code for alarm in results.alarms] == ["nobody_reports"]
+    )
+    assert 0 <= certificate.progress <= 1
+    assert (certificate.reason is None) == (certificate.state == "open")
     assert msgspec.json.decode(msgspec.json.encode(results), type=Results) == results
     assert len(csv(results).splitlines()) == len(rows) + 1
 
 
-# Settled or not
+# The certificate
 
 
-def test_converged_is_a_gap_between_intervals_at_a_share_of_alpha() -> None:
-    """The first number of ones at which it is settled is the one at which the ends part."""
-    others = [(4000, 1600), (4000, 1650)]
-    for ones in range(1650, 2300, 5):
-        state = standing([4000, 4000, 4000], [ones, 1600, 1650])
-        lower = reward_interval(NOISY, 4000, ones, 0.05 / 3)[0]
-        uppers = [reward_interval(NOISY, n, s, 0.05 / 3)[1] for n, s in others]
-        assert is_converged(state) is (lower > max(uppers))
-    assert is_converged(state) is True
+def test_evidence_is_that_of_the_certificate() -> None:
+    """Up to the counts at which it is complete: then the service must note it first."""
+    terms = Certificate(0.1, 0.02, Expect(rate=0.4, difference=0.1))
+    complete = []
+    for ones in range(1650, 2300, 50):
+        state = snapshot([4000, 4000, 4000], [ones, 1600, 1650], certificate=terms)
+        state = replace(state, beginning=Beginning(3), reports_per_day=600.0)
+        said = of(state).certificate
+        known = conclude(
+            terms,
+            dict(zip(state.keys, state.channels, strict=True)),
+            (state.answered, state.ones),
+            state.retired,
+            Beginning(3),
+        )
+        assert (said.state, said.winner, said.leader) == ("open", None, known.leader)
+        assert (said.delta, said.tolerance) == (0.1, 0.02)
+        assert (said.progress, said.more_reports) == (known.progress, known.more_reports)
+        assert known.more_reports is not None
+        assert said.more_days == pytest.approx(known.more_reports / 600)
+        assert {rival.key: tuple(msgspec.structs.astuple(rival)[1:]) for rival in said.rivals} == {
+            name: tuple(rival) for name, rival in known.rivals.items()
+        }
+        complete.append(known.winner is not None)
+        arms = of(state).arms
+        for arm in arms:
+            rival = known.rivals.get(arm.key)
+            expected = (None, None) if rival is None else (rival.evidence, rival.needed)
+            assert (arm.evidence, arm.needed) == expected
+    assert (complete[0], complete[-1]) == (False, True)
 
 
-def test_retired_arms_do_not_win_but_cost_certainty() -> None:
-    kept = standing([4000, 4000], [2000, 1700])
-    more = standing([4000, 4000, 9000], [2000, 1700, 6000], retired=[False, False, True])
-    ones = range(1700, 2300, 10)
-    for s in ones:
-        kept.ones[0] = more.ones[0] = s
-        # K = 3: whoever retires arms has looked at their intervals before
-        assert is_converged(kept, ALPHA * 2 / 3) is is_converged(more)
-    assert of(more).sentence == "A is best (settled); 17,000 reports."
+def test_arms_whose_beginning_is_not_known_count_as_added() -> None:
+    state = snapshot([4000, 4000], [2000, 1700])
+    (usual,) = of(state).certificate.rivals
+    (strict,) = of(replace(state, beginning=Beginning(1))).certificate.rivals
+    assert usual.evidence == strict.evidence
+    assert usual.needed < strict.needed
 
 
 @pytest.mark.parametrize(
-    "state",
+    ("state", "reason"),
     [
-        standing([0, 0], [0, 0], issued=[50, 50]),
-        standing([100], [50]),
-        standing([100, 100], [50, 50], retired=[True, False]),
-        standing([100, 100], [50, 50], retired=[True, True]),
-        standing([100, 0, 0], [50, 0, 0], retired=[True, False, False]),
-        standing([5000, 5000], [5000, 2500]),
+        (snapshot([100], [50]), "there are fewer than two arms to compare"),
+        (
+            snapshot([100, 100], [50, 50], retired=[True, False]),
+            "there are fewer than two arms to compare",
+        ),
+        (
+            snapshot([5000, 5000], [5000, 2500]),
+            "some reports do not fit the agreed flipping",
+        ),
+        (
+            snapshot([10_500, 10_500], [5000, 6500], issued=[21_000, 10_500]),
+            "the arms are not answered equally often",
+        ),
     ],
-    ids=["no reports", "one arm", "one active", "none active", "active silent", "misspecified"],
+    ids=["one arm", "one active", "misspecified", "unequal"],
 )
-def test_where_it_cannot_be_said_converged_is_none(state: Standing) -> None:
-    assert of(state).converged is None
+def test_where_nothing_can_be_said_the_reason_is(state: Snapshot, reason: str) -> None:
+    said = of(state).certificate
+    assert (said.state, said.reason) == ("cannot_say", reason)
+    assert (said.winner, said.leader, said.rivals, said.progress) == (None, None, [], 0)
+    assert said.sentence == f"Nobody can say which arm is best: {reason}."
+
+
+def test_a_distrusted_clock_certifies_nothing() -> None:
+    said = results_of(CERTIFIED, is_clock_trusted=False).certificate
+    assert (said.state, said.winner) == ("cannot_say", None)
+    assert said.reason == "the server's clock has jumped"
+    assert of(CERTIFIED).certificate.winner == "B"
+
+
+def test_what_was_certified_stays_certified() -> None:
+    """Whatever the counts have come to, and although no rival is left."""
+    noted = Certified("A", 1000)
+    for state in (LEADING, replace(LEADING, retired=np.array([False, True]))):
+        said = of(replace(state, certified=noted)).certificate
+        assert (said.state, said.winner, said.progress) == ("certified", "A", 1)
+        assert said.certified_at == datetime(1970, 1, 1, 16, 40, tzinfo=UTC)
+        assert said.more_reports == 0
 
 
 def test_a_misspecified_retired_arm_does_not_forbid_a_verdict() -> None:
-    state = standing([5000] * 3, [5000, 2500, 1500], retired=[True, False, False])
-    assert of(state).converged is True
+    state = snapshot([5000] * 3, [5000, 2500, 1500], retired=[True, False, False])
+    assert of(state).certificate.state == "open"
     assert of(state).alarms == []
 
 
 # Sentences
 
-LEADING = standing([2050, 2050], [1000, 1052])
-SETTLED = standing([10_500, 10_500], [5000, 6500])
-TIED = standing([200, 200, 200], [100, 100, 90])
+LEADING = snapshot([2050, 2050], [1000, 1052])
+CERTIFIED = snapshot([10_500, 10_500], [5000, 6500], certified=Certified("B", 1000))
+SURE = "wrong with probability at most 5 %, however often one looks"
 
 
 @pytest.mark.parametrize(
     ("state", "status", "sentence"),
     [
-        (standing([0, 0], [0, 0]), "running", "No reports yet; 0 decisions issued."),
+        (snapshot([0, 0], [0, 0]), "running", "No reports yet; 0 decisions issued."),
         (
-            standing([0, 0], [0, 0], issued=[1, 0], closed_issued=[0, 0]),
+            snapshot([0, 0], [0, 0], issued=[1, 0], expired_issued=[0, 0]),
             "running",
             "No reports yet; 1 decision issued.",
         ),
         (
-            standing([0, 0], [0, 0], issued=[1000, 200], closed_issued=[0, 0]),
+            snapshot([0, 0], [0, 0], issued=[1000, 200], expired_issued=[0, 0]),
             "paused",
             "Paused: No reports yet; 1,200 decisions issued.",
         ),
-        (standing([0], [0]), "stopped", "Stopped. No reports; 0 decisions issued."),
+        (snapshot([0], [0]), "stopped", "Stopped. No reports; 0 decisions issued."),
         (
             LEADING,
             "running",
-            "B leads; 95 % likely best; 4,100 reports; not settled yet.",
+            "No certificate yet: B leads with less than 1 % of the evidence; needs about 29,000 "
+            "more reports. 4,100 reports so far.",
         ),
         (
-            LEADING,
+            replace(LEADING, reports_per_day=4100),
             "paused",
-            "Paused: B leads; 95 % likely best; 4,100 reports; not settled yet.",
+            "Paused: No certificate yet: B leads with less than 1 % of the evidence; needs about "
+            "29,000 more reports, 7 days at today's traffic. 4,100 reports so far.",
         ),
         (
             LEADING,
             "stopped",
-            "Stopped. B leads; 95 % likely best; 4,100 reports; not settled.",
+            "Stopped. No certificate: B leads with less than 1 % of the evidence; needs about "
+            "29,000 more reports. 4,100 reports.",
         ),
         (
-            standing([2050, 2050], [1000, 1120]),
+            replace(CERTIFIED, certified=None),
             "running",
-            "B leads; more than 99 % likely best; 4,100 reports; not settled yet.",
+            "No certificate yet: B leads with all of the evidence, which is checked within a "
+            "minute. 21,000 reports so far.",
         ),
-        (SETTLED, "running", "B is best (settled); 21,000 reports."),
-        (SETTLED, "stopped", "Stopped. B is best (settled); 21,000 reports."),
+        (CERTIFIED, "running", f"B is best ({SURE}). 21,000 reports so far."),
+        (CERTIFIED, "stopped", f"Stopped. B is best ({SURE}). 21,000 reports."),
         (
-            TIED,
+            replace(CERTIFIED, certificate=Certificate(0.1, 0.01)),
             "running",
-            "No clear leader: A 47 % and B 47 % likely best; 600 reports; not settled yet.",
+            "No other is better than B by more than 0.01 (wrong with probability at most 10 %, "
+            "however often one looks). 21,000 reports so far.",
         ),
         (
-            standing([0, 1], [0, 1], issued=[3, 3]),
-            "running",
-            "No clear leader: B 67 % and A 33 % likely best; 1 report; not settled yet.",
+            replace(CERTIFIED, shipped=wire.Shipped("B", time_of(1000), time_of(2440))),
+            "shipped",
+            f"Shipped: everybody sees B. B is best ({SURE}). 21,000 reports so far.",
         ),
-        (standing([41], [20]), "running", "A is the only active arm, nothing to compare; "
+        (
+            snapshot([0, 1], [0, 1], issued=[3, 3]),
+            "running",
+            "No certificate yet: some arms have no reports. 1 report so far.",
+        ),
+        (
+            replace(LEADING, begun_anew=DAY, since_beginning=(np.zeros(2, int), np.zeros(2, int))),
+            "running",
+            "No certificate yet: after a rollback, evidence begins anew on 1970-01-02. "
+            "4,100 reports so far.",
+        ),
+        (snapshot([41], [20]), "running", "A is the only active arm, nothing to compare; "
          "41 reports."),
         (
-            standing([30, 11], [10, 5], retired=[True, False]),
+            snapshot([30, 11], [10, 5], retired=[True, False]),
             "running",
             "B is the only active arm, nothing to compare; 41 reports.",
         ),
-        (standing([30, 11], [10, 5], retired=[True] * 2), "stopped", "Stopped. No arm is active; "
+        (snapshot([30, 11], [10, 5], retired=[True] * 2), "stopped", "Stopped. No arm is active; "
          "41 reports."),
         (
-            standing([30, 0, 0], [10, 0, 0], retired=[True, False, False]),
+            snapshot([30, 0, 0], [10, 0, 0], retired=[True, False, False]),
             "running",
             "No reports on the active arms yet; 30 reports on retired ones.",
         ),
         (
-            standing([0, 0], [0, 0], issued=[60, 60]),
+            snapshot([0, 0], [0, 0], issued=[60, 60]),
             "paused",
             "Check the clients: nobody reports. Paused: No reports yet; 120 decisions issued.",
         ),
         (
-            standing([5000, 5000], [5000, 2500]),
+            snapshot([5000, 5000], [5000, 2500]),
             "running",
             "Check the clients: some reports do not fit the agreed flipping. "
             "Until this is mended, nobody can say which arm is best; 10,000 reports.",
         ),
         (
-            standing([10_500, 10_500], [5000, 6500], issued=[21_000, 10_500]),
+            snapshot([10_500, 10_500], [5000, 6500], issued=[21_000, 10_500]),
             "running",
             "Check the clients: the arms are not answered equally often. "
-            "B is best (settled); 21,000 reports.",
+            "Until this is mended, nobody can say which arm is best; 21,000 reports.",
         ),
         (
-            standing([5000, 5000], [5000, 5000], issued=[10_000, 5000]),
+            snapshot([5000, 5000], [5000, 5000], issued=[10_000, 5000]),
             "running",
             "Check the clients: some reports do not fit the agreed flipping and the arms are not "
             "answered equally often. Until this is mended, nobody can say which arm is best; "
@@ -303,15 +377,17 @@ TIED = standing([200, 200, 200], [100, 100, 90])
         ),
     ],
 )  # fmt: skip
-def test_golden_sentences(state: Standing, status: str, sentence: str) -> None:
+def test_golden_sentences(state: Snapshot, status: str, sentence: str) -> None:
     assert of(state, status).sentence == sentence
 
 
 @pytest.mark.parametrize("key", ["{0}", "%s %", "<b>", "a; b", "Zoë 🙂", "'; drop", "\\n"])
 def test_names_stay_text(key: str) -> None:
-    state = standing([10_500, 10_500], [5000, 6500], keys=("A", key), issued=[10_500, 21_000])
-    results = of(state)
-    assert results.sentence.endswith(f" {key} is best (settled); 21,000 reports.")
+    state = snapshot([10_500, 10_500], [5000, 6500], keys=("A", key))
+    results = of(replace(state, certified=Certified(key, 1000)))
+    assert results.sentence == f"{key} is best ({SURE}). 21,000 reports so far."
+    issued = np.array([10_500, 21_000])
+    results = of(replace(state, issued=issued, expired_issued=issued))
     assert results.alarms[0].message.startswith(f"{key} is answered less often than A: ")
 
 
@@ -331,14 +407,14 @@ def test_names_stay_text(key: str) -> None:
     ],
 )
 def test_percentages_are_never_rounded_to_certainty(share: float, digits: int, text: str) -> None:
-    assert module._percent(share, digits) == text
+    assert percent(share, digits) == text
 
 
 # Alarms
 
 
 def test_the_alarms_say_what_was_seen_and_what_to_do() -> None:
-    (impossible,) = alarms(standing([2000, 2000], [1700, 1000]))
+    (impossible,) = alarms(snapshot([2000, 2000], [1700, 1000]))
     assert (impossible.code, impossible.arm) == ("misspecified", "A")
     assert impossible.message == (
         "A: 85.00 % of 2,000 reports are 1, but whatever people like, honest flipping gives "
@@ -347,36 +423,40 @@ def test_the_alarms_say_what_was_seen_and_what_to_do() -> None:
         "this is mended, nothing can be said about this arm. Check which clients report and how "
         "they flip, then roll back the time in which it happened."
     )
-    (unequal,) = alarms(standing([900, 620, 700], [450, 310, 350], issued=[1000, 1000, 1000]))
+    (unequal,) = alarms(snapshot([900, 620, 700], [450, 310, 350], issued=[1000, 1000, 1000]))
     assert (unequal.code, unequal.arm) == ("redeem_ratio", "B")
     assert unequal.message.startswith(
         "B is answered less often than A: 62.0 % (620 of 1,000) against 90.0 % (900 of 1,000) of "
         "the decisions whose time to report is over."
     )
-    (silence,) = alarms(standing([0, 0], [0, 0], issued=[900, 600]))
+    (silence,) = alarms(snapshot([0, 0], [0, 0], issued=[900, 600]))
     assert (silence.code, silence.arm) == ("nobody_reports", None)
     assert silence.message.startswith("1,500 decisions have run out of time to report, and not one")
 
 
-def test_silence_waits_for_a_hundred_closed_decisions_and_ends_with_the_first_report() -> None:
-    quiet = {"issued": [5000, 5000], "closed_answered": [0, 0]}
-    assert codes(standing([0, 0], [0, 0], **quiet, closed_issued=[50, 49])) == []
+def test_silence_waits_for_a_hundred_expired_decisions_and_ends_with_the_first_report() -> None:
+    quiet = {"issued": [5000, 5000], "expired_answered": [0, 0]}
+    assert codes(snapshot([0, 0], [0, 0], **quiet, expired_issued=[50, 49])) == []
     silent = [("nobody_reports", None)]
-    assert codes(standing([0, 0], [0, 0], **quiet, closed_issued=[50, 50])) == silent
-    assert codes(standing([1, 0], [0, 0], **quiet, closed_issued=[50, 50])) == []
+    assert codes(snapshot([0, 0], [0, 0], **quiet, expired_issued=[50, 50])) == silent
+    assert codes(snapshot([1, 0], [0, 0], **quiet, expired_issued=[50, 50])) == []
 
 
-def test_open_decisions_do_not_count_as_unanswered() -> None:
+def test_decisions_that_have_not_expired_do_not_count_as_unanswered() -> None:
     """B's decisions are younger: hardly any was answered so far, and none is late."""
-    state = standing(
-        [900, 10], [450, 5], issued=[1000, 1000], closed_issued=[1000, 0], closed_answered=[900, 0]
+    state = snapshot(
+        [900, 10],
+        [450, 5],
+        issued=[1000, 1000],
+        expired_issued=[1000, 0],
+        expired_answered=[900, 0],
     )
     assert codes(state) == []
 
 
 def test_unequal_redeeming_is_a_gap_between_intervals_at_a_share_of_the_level() -> None:
     for answered in range(500, 1000, 10):
-        state = standing([answered, 500, 510], [0, 250, 250], issued=[1000] * 3)
+        state = snapshot([answered, 500, 510], [0, 250, 250], issued=[1000] * 3)
         above = feedback_interval(1000, answered, 0.001 / 3)[0]
         below = feedback_interval(1000, 500, 0.001 / 3)[1]
         raised = ("redeem_ratio", "B") in codes(state)
@@ -384,12 +464,12 @@ def test_unequal_redeeming_is_a_gap_between_intervals_at_a_share_of_the_level() 
 
 
 def looks(source: np.random.Generator, redeem: Array, rates: Array, minutes: int) -> Iterator[Any]:
-    """Yield the standing after every minute of a simulated experiment of 40 decisions an arm."""
+    """Yield the snapshot after every minute of a simulated experiment of 40 decisions an arm."""
     size = len(redeem)
     answered = source.binomial(40, redeem, size=(minutes, size))
     ones = source.binomial(answered, rates)
     for minute, (n, s) in enumerate(zip(answered.cumsum(0), ones.cumsum(0), strict=True)):
-        yield standing(list(n), list(s), issued=[40 * (minute + 1)] * size)
+        yield snapshot(list(n), list(s), issued=[40 * (minute + 1)] * size)
 
 
 def test_honest_experiments_raise_no_alarm_however_often_one_looks() -> None:
@@ -424,7 +504,7 @@ def test_clients_that_do_not_flip_are_noticed(share: float, reward: float, repor
     rate = (1 - share) * NOISY.mean_feedback(reward) + share * reward
     for _ in range(20):
         ones = [int(source.binomial(reports, rate)), reports // 2]
-        assert codes(standing([reports] * 2, ones)) == [("misspecified", "A")]
+        assert codes(snapshot([reports] * 2, ones)) == [("misspecified", "A")]
 
 
 def test_stuffed_ones_are_noticed() -> None:
@@ -432,14 +512,14 @@ def test_stuffed_ones_are_noticed() -> None:
     source = np.random.default_rng(14)
     for _ in range(20):
         ones = 3333 + int(source.binomial(10_000, NOISY.mean_feedback(0.95)))
-        assert codes(standing([13_333, 9000], [ones, 4500])) == [("misspecified", "A")]
+        assert codes(snapshot([13_333, 9000], [ones, 4500])) == [("misspecified", "A")]
 
 
 def test_one_arm_whose_page_loses_a_tenth_of_its_reports_is_noticed() -> None:
     source = np.random.default_rng(15)
     for _ in range(20):
         answered = list(source.binomial(16_000, [0.6, 0.54, 0.6]))
-        state = standing(answered, [n // 2 for n in answered], issued=[16_000] * 3)
+        state = snapshot(answered, [n // 2 for n in answered], issued=[16_000] * 3)
         assert codes(state) == [("redeem_ratio", "B")]
 
 
@@ -451,7 +531,7 @@ def table(results: Results) -> list[list[str]]:
 
 
 def test_the_file_has_the_table() -> None:
-    results = of(standing([400, 0], [200, 0], issued=[500, 0], retired=[False, True]))
+    results = of(snapshot([400, 0], [200, 0], issued=[500, 0], retired=[False, True]))
     header, first, second = table(results)
     assert tuple(header) == ArmResult.__struct_fields__
     assert first[:9] == ["A", "false", "500", "400", "200", "0", "0", "100", "0.5"]
@@ -464,7 +544,7 @@ def test_the_file_has_the_table() -> None:
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
 def test_a_spreadsheet_does_not_run_a_key(start: str) -> None:
     key = start + 'HYPERLINK("http://evil", 1)'
-    rows = table(of(standing([1, 1], [0, 0], keys=(key, "honest"))))
+    rows = table(of(snapshot([1, 1], [0, 0], keys=(key, "honest"))))
     assert [row[0] for row in rows] == ["key", "'" + key, "honest"]
 
 
@@ -474,23 +554,23 @@ UNSEEN = ["", " ", "\u3000", "\u200b", "\ufeff", "\u202e", "\xad", "\0", "\u3164
 
 def test_a_sign_of_any_width_behind_anything_invisible_is_not_run() -> None:
     keys = [f"{before}{sign}1+1" for before in UNSEEN for sign in SIGNS]
-    rows = table(of(standing([0] * len(keys), [0] * len(keys), keys=tuple(keys))))
+    rows = table(of(snapshot([0] * len(keys), [0] * len(keys), keys=tuple(keys))))
     assert [row[0] for row in rows[1:]] == ["'" + key for key in keys]
 
 
 def test_a_key_that_is_no_formula_stays_as_it_is() -> None:
     keys = ["a=1", " a", "é", "1-2", "（=）", "", "\u3000"]
-    rows = table(of(standing([0] * len(keys), [0] * len(keys), keys=tuple(keys))))
+    rows = table(of(snapshot([0] * len(keys), [0] * len(keys), keys=tuple(keys))))
     assert [row[0] for row in rows[1:]] == keys
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_key_is_one_cell(key: str) -> None:
-    rows = table(of(standing([0, 0], [0, 0], keys=(key, "x;=1+1"))))
+    rows = table(of(snapshot([0, 0], [0, 0], keys=(key, "x;=1+1"))))
     assert len(rows) == 3
     assert rows[1][0] in (key, "'" + key)
     assert rows[2][0] == "x;=1+1"
-    assert '"x;=1+1"' in csv(of(standing([0], [0], keys=("x;=1+1",))))
+    assert '"x;=1+1"' in csv(of(snapshot([0], [0], keys=("x;=1+1",))))
 
 
 # Speed
@@ -501,6 +581,6 @@ def test_two_that_lead_a_thousand_are_told_as_if_alone() -> None:
     answered, ones = np.full(1000, 10_000), np.arange(3000, 4000)
     ones[:2] = 5500, 5540
     alone = probabilities_best([NOISY] * 2, answered[:2], ones[:2])
-    best = [arm.probability_best for arm in of(standing(list(answered), list(ones))).arms]
+    best = [arm.probability_best for arm in of(snapshot(list(answered), list(ones))).arms]
     assert best[:2] == pytest.approx(alone, abs=5e-4)
     assert sum(best[2:]) < 1e-6

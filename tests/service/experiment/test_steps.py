@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from service import ALL, BUTTON, ONE, START, Line, Served, refused, serving
-from whitelie.service.store import Step
-from whitelie.service.upkeep import expire
-from whitelie.service.watch import latest_results
+from helpers.in_process_service import ALL, BUTTON, ONE, START, Line, Served, refused, serving
+from whitelie.service.engine.maintenance import expire
+from whitelie.service.engine.results_cache import latest_results
+from whitelie.service.store.contract import Step
 
 pytestmark = pytest.mark.anyio
 STEP = 10
@@ -43,28 +43,33 @@ async def quiet_site(served: Served, visits: int) -> list[Any]:
 
 async def seen(served: Served, role: str) -> Figures:
     """All numbers that a key can ask for and that have to do with reports."""
-    client, found = served.as_(role), Figures()
+    client, figures = served.as_(role), Figures()
     results = (await client.get(f"{ONE}/results")).json()
-    found["results", "reports"] = results["reports"]
-    found["results", "converged"] = -1 if results["converged"] is None else results["converged"]
-    found["results", "alarms"] = len(results["alarms"])
-    found["results", "last_report"] = float(results["last_report"] is not None)
+    figures["results", "reports"] = results["reports"]
+    certificate = results["certificate"]
+    figures["results", "certified"] = certificate["state"] == "certified"
+    for name in ("progress", "more_reports", "more_days"):
+        figures["results", name[:8]] = -1 if certificate[name] is None else certificate[name]
+    for rival in certificate["rivals"]:
+        figures["results", rival["key"], "rival"] = rival["evidence"]
+    figures["results", "alarms"] = len(results["alarms"])
+    figures["results", "last_report"] = float(results["last_report"] is not None)
     table = csv.DictReader(io.StringIO((await client.get(f"{ONE}/results.csv")).text))
     for kind, arms in (("results", results["arms"]), ("csv", table)):
         for arm in arms:
-            for name in arm.keys() - {"key", "retired"}:
+            for name in arm.keys() - {"key", "retired", "certified"}:
                 if arm[name] not in (None, ""):
-                    found[kind, arm["key"], name] = float(arm[name])
+                    figures[kind, arm["key"], name] = float(arm[name])
     history = (await client.get(f"{ONE}/history", params={"minutes": 1})).json()
     for bucket in history["buckets"]:
         for arm in bucket["arms"]:
             for name in ("answered", "ones"):
-                found["history", bucket["start"], arm["key"], name] = arm[name]
+                figures["history", bucket["start"], arm["key"], name] = arm[name]
     for name, value in METRIC.findall((await client.get("/metrics")).text):
-        found["metrics", name] = float(value)
+        figures["metrics", name] = float(value)
     for name, rows in (await client.get("/v1/stored")).json()["tables"].items():
-        found["stored", name] = rows
-    return found
+        figures["stored", name] = rows
+    return figures
 
 
 async def changes(served: Served, role: str, reports: list[Any]) -> list[Figures]:
@@ -96,7 +101,7 @@ async def streamed(served: Served, role: str) -> AsyncIterator[list[Any]]:
     yield told
     await asyncio.sleep(1.1)
     await line.hang_up()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 60)
     while not line.from_app.empty():
         told.append(line.from_app.get_nowait())
     bodies = [each["body"] for each in told if each.get("body", b"").startswith(b"event")]
@@ -104,6 +109,7 @@ async def streamed(served: Served, role: str) -> AsyncIterator[list[Any]]:
 
 
 @pytest.mark.parametrize("reports", [100, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.promise("Readers see steps")
 async def test_a_reader_who_polls_after_every_report_isolates_none(
     served: Served, reports: int
 ) -> None:
@@ -142,10 +148,10 @@ async def test_readers_see_whole_steps_and_admins_all(served: Served) -> None:
     await served.report(green[5:8], 1)
 
     async def counts(role: str) -> tuple[Any, ...]:
-        found = (await served.as_(role).get(f"{ONE}/results")).json()
-        arm = found["arms"][0]
+        results = (await served.as_(role).get(f"{ONE}/results")).json()
+        arm = results["arms"][0]
         numbers = [arm[name] for name in ("issued", "answered", "ones", "pending", "missing")]
-        return found["last_report"], found["reports"], *numbers
+        return results["last_report"], results["reports"], *numbers
 
     assert await counts("admin") == ("2027-01-15T08:01:00Z", 8, 30, 8, 6, 22, 0)
     assert await counts("reader") == ("2027-01-15T08:01:00Z", 5, 30, 5, 3, 25, None)
@@ -155,7 +161,7 @@ async def test_readers_see_whole_steps_and_admins_all(served: Served) -> None:
         ("2027-01-15T08:01:00Z", [{"key": "green", "issued": 0, "answered": 5, "ones": 3}]),
     ]
     served.clock.forward(8 * 86400)
-    await asyncio.sleep(0.6)  # upkeep
+    await asyncio.sleep(0.6)  # maintenance
     assert (await counts("admin"))[3:] == (8, 6, 0, 22)
     assert (await counts("reader"))[3:] == (5, 3, 25, None)
 
@@ -176,6 +182,7 @@ async def test_metrics_of_readers_add_up_what_was_shown(served: Served) -> None:
         assert kinds == {
             *("decisions_total", "reports_total", "store_available", "clock_trusted"),
             *(f"arm_{name}" for name in columns),
+            *("certificate_progress", "certified"),
         }
 
 
@@ -204,8 +211,8 @@ async def test_alarms_of_expired_decisions_are_for_admins(served: Served) -> Non
     await expire(served.service.engine)
 
     async def alarms(role: str) -> list[str]:
-        found = (await served.as_(role).get(f"{ONE}/results")).json()
-        return [alarm["code"] for alarm in found["alarms"]]
+        results = (await served.as_(role).get(f"{ONE}/results")).json()
+        return [alarm["code"] for alarm in results["alarms"]]
 
     assert await alarms("admin") == ["nobody_reports"]
     assert await alarms("reader") == []
@@ -218,12 +225,14 @@ async def test_alarms_of_impossible_reports_are_for_readers_too(served: Served) 
     assert (alarm["code"], alarm["arm"]) == ("misspecified", "green")
 
 
-async def test_a_hidden_report_lets_nobody_compute_anew(served: Served) -> None:
+async def test_a_hidden_report_does_not_invalidate_the_results_cache_of_readers(
+    served: Served,
+) -> None:
     """Else readers would see by the time of an answer that a report came."""
     await served.create()
     made = await served.decide("button", 10, available=["green"])
     engine = served.service.engine
-    learner = engine.roster.find("button")
+    learner = engine.directory.find("button")
     before = await latest_results(engine, learner, is_admin=False)
     for each in made[:9]:
         await served.report([each])
@@ -267,9 +276,9 @@ async def test_a_rollback_moves_what_readers_see_by_a_step_or_not_at_all(served:
         both = [
             (await served.as_(role).get(f"{ONE}/results")).json() for role in ("reader", "admin")
         ]
-        return [found["reports"] for found in both]
+        return [each["reports"] for each in both]
 
-    assert served.store.shown(1) == {0: Step(28, 28, start + 3)}
+    assert served.store.published(1) == {0: Step(28, 28, start + 3)}
     assert await rolled_back(1) == [28, 27]
     assert await rolled_back(0) == [15, 15]
     assert served.store.steps(1, 0, 10**9) == {(start + 3, 0): Step(15, 15, start + 3)}

@@ -28,10 +28,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from process import (
+from helpers.service_process import (
     ADMIN_KEY,
+    HANG_TIMEOUT_SECONDS,
     HOST,
-    PATIENCE,
     SECRET,
     Connection,
     Ledger,
@@ -45,14 +45,13 @@ from process import (
     until,
 )
 from whitelie.channel import RandomizedResponse
-from whitelie.service.keys import hash_of, new_key
-from whitelie.service.secret import rotate
-from whitelie.service.server import GRACE
-from whitelie.service.store import BLOCK, Key
-from whitelie.service.store.sqlite import SQLiteStore
-from whitelie.service.token import Decision, Seal
+from whitelie.service.engine.keys import hash_of, new_key
+from whitelie.service.engine.secrets import rotate
+from whitelie.service.engine.tokens import TokenCipher
+from whitelie.service.store.contract import BITS_PER_BLOCK, Decision, Key
+from whitelie.service.store.sqlite.store import SQLiteStore
 
-SEAL = Seal([SECRET.encode()])
+CIPHER = TokenCipher([SECRET.encode()])
 
 
 @dataclass(frozen=True)
@@ -91,10 +90,13 @@ def execute(database: Path, statement: str, values: Sequence[object] = ()) -> li
 
 
 def crash(server: Server, experiment: str, ledger: Ledger) -> None:
-    """Put load on a server, and kill it at a random moment."""
+    """Put load on a server, and kill it at a random moment after its first answers."""
+    before = len(ledger.issued) + len(ledger.refusals)
 
     async def load_and_kill() -> None:
-        load = asyncio.create_task(ledger.load(server.port, experiment, 24, PATIENCE))
+        load = asyncio.create_task(ledger.load(server.port, experiment, 24, HANG_TIMEOUT_SECONDS))
+        while len(ledger.issued) + len(ledger.refusals) == before and not load.done():
+            await asyncio.sleep(0.01)
         await asyncio.sleep(random.uniform(0.2, 1.5))
         server.process.kill()
         await load
@@ -125,11 +127,12 @@ def survive(home: Home, rounds: int) -> None:
             assert not ledger.faults(home.database)
             if round < rounds:
                 crash(server, experiment, ledger)
-    epochs = {decision.epoch for token in ledger.issued if (decision := SEAL.open(token))}
+    epochs = {decision.epoch for token in ledger.issued if (decision := CIPHER.open(token))}
     assert len(epochs) == rounds
     assert "error" not in home.said
 
 
+@pytest.mark.promise("No answer before its commit")
 def test_kills_lose_nothing_acknowledged_and_count_nothing_twice(home: Home) -> None:
     survive(home, 3)
 
@@ -211,16 +214,16 @@ def test_a_signal_under_load_ends_streams_and_keeps_all_that_was_acknowledged(
 ) -> None:
     ledger = Ledger()
 
-    async def work(server: Server, experiment: str) -> float:
-        load = asyncio.create_task(ledger.load(server.port, experiment, 24, PATIENCE))
+    async def work(server: Server, experiment: str) -> None:
+        load = asyncio.create_task(ledger.load(server.port, experiment, 24, HANG_TIMEOUT_SECONDS))
         idle = await Connection.opened(server.port)
         reader, writer = await asyncio.open_connection(HOST, server.port)
         headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
         writer.write(message("GET", f"/v1/experiments/{experiment}/stream", headers=headers))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
             await reader.readuntil(b"event: results")
-            await asyncio.sleep(0.5)
-            started = time.monotonic()
+            while len(ledger.accepted) <= 100:
+                await asyncio.sleep(0.01)
             server.process.send_signal(end)
             rest = await reader.read()
             await load
@@ -228,16 +231,13 @@ def test_a_signal_under_load_ends_streams_and_keeps_all_that_was_acknowledged(
         idle.close()
         writer.close()
         await writer.wait_closed()
-        return started
 
     with home.server().ready() as server:
-        started = run(work(server, server.create()))
-        code = server.process.wait(PATIENCE)
-        assert time.monotonic() - started < GRACE, "nobody was waited for in vain"
+        run(work(server, server.create()))
+        code = server.process.wait(HANG_TIMEOUT_SECONDS)
     assert not ledger.faults(home.database)
-    assert len(ledger.accepted) > 10
     assert '"event":"stopped"' in home.said
-    assert "error" not in home.said
+    assert "error" not in home.said, "uvicorn logs one if somebody was waited for in vain"
     assert code == 0
 
 
@@ -466,7 +466,7 @@ def overfull(database: Path, minutes: int, decisions: int) -> list[str]:
         "counts": 3 * minutes,
         "steps": 3 * minutes,
         "shown": 3,
-        "spent": decisions // BLOCK + 1,
+        "spent": decisions // BITS_PER_BLOCK + 1,
         "state": 1,
         "sqlite_sequence": 2,
     }
@@ -543,14 +543,14 @@ def in_a_file(home: Home, trace: bytes) -> None:
 
 
 def in_a_blob(home: Home, trace: bytes) -> None:
-    row = 1, 0, 1, trace.rjust(BLOCK // 8)
+    row = 1, 0, 1, trace.rjust(BITS_PER_BLOCK // 8)
     execute(home.database, "REPLACE INTO spent VALUES (?, ?, ?, ?)", row)
 
 
 @pytest.mark.parametrize("plant", [in_the_log, in_a_file, in_a_blob])
 def test_the_search_finds_planted_traces(home: Home, plant: Callable[[Home, bytes], None]) -> None:
     """The negative control of the search."""
-    person, token = Person(2), SEAL.close(Decision(1, 0, 1, 0, 0, 0))
+    person, token = Person(2), CIPHER.seal(Decision(1, 0, 1, 0, 0, 0))
     SQLiteStore(home.database).close()
     home.log.touch()
     before = everything(home)
@@ -660,7 +660,7 @@ def test_an_address_of_another_machine_is_refused(home: Home) -> None:
     assert "192.0.2.1" in refusal(home.database, "--host", "192.0.2.1")
 
 
-def test_a_second_server_on_the_same_file_is_refused_and_the_first_serves_on(home: Home) -> None:
+def test_a_second_server_on_the_same_file_is_refused_and_the_first_continues(home: Home) -> None:
     with home.server().ready() as server:
         assert "another server uses it" in refusal(home.database)
         (link := home.data / "link.db").symlink_to(home.database)
@@ -778,15 +778,15 @@ def test_the_first_start_shows_the_key_on_a_terminal_and_nowhere_else(home: Home
         none = {"WHITELIE_ADMIN_KEY": None}
         with home.server(environment=none, stdout=theirs).ready() as server:
             shown = os.read(ours, 1000).decode()
-            found = re.search(r"ak_[\w-]{32,}", shown)
-            assert found, shown
-            assert is_good(server, found[0])
+            key = re.search(r"ak_[\w-]{32,}", shown)
+            assert key, shown
+            assert is_good(server, key[0])
             server.kill()
     finally:
         os.close(ours)
         os.close(theirs)
     assert not (home.data / "whitelie.db.admin-key").exists()
-    assert found[0].encode() not in everything(home)
+    assert key[0].encode() not in everything(home)
 
 
 def decide(server: Server, experiment: str) -> str:
@@ -807,7 +807,7 @@ def test_a_secret_is_rotated_while_the_service_runs(home: Home) -> None:
         old = [decide(server, experiment) for _ in range(3)]
         assert report(server, old[0]) == "accepted"
         rotate(file)
-        newest = Seal([file.read_bytes().split()[0]])
+        newest = TokenCipher([file.read_bytes().split()[0]])
         assert newest.open(old[0]) is None
         new = until(lambda: token if newest.open(token := decide(server, experiment)) else None)
         statuses = [report(server, token) for token in (*old, new, new)]
@@ -818,30 +818,26 @@ def test_a_secret_is_rotated_while_the_service_runs(home: Home) -> None:
         assert {report(server, token) for token in (*old, new)} == {"duplicate"}
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"short\n", b"\xff" * 40, None], ids=["empty", "short", "no text", "folder"]
-)
-def test_a_secret_file_that_is_spoilt_while_the_service_runs_changes_nothing(
-    home: Home, content: bytes | None
-) -> None:
+def test_a_secret_file_that_is_spoilt_while_the_service_runs_changes_nothing(home: Home) -> None:
+    """It is empty, too short, no text, or a folder, for several reloads each."""
     file = home.data / "whitelie.db.secret"
     with home.server(environment={"WHITELIE_SECRET": None}).ready() as server:
         experiment = server.create()
         good = file.read_bytes()
-        old = decide(server, experiment)
-        if content is None:
+        for content in (b"", b"short\n", b"\xff" * 40, None):
+            old = decide(server, experiment)
             file.unlink()
-            file.mkdir()
-        else:
-            file.write_bytes(content)
-        time.sleep(2.5)
-        late = decide(server, experiment)
-        assert [report(server, token) for token in (old, late)] == ["accepted", "accepted"]
-        if content is None:
-            file.rmdir()
+            if content is None:
+                file.mkdir()
+            else:
+                file.write_bytes(content)
+            time.sleep(1)
+            late = decide(server, experiment)
+            assert [report(server, token) for token in (old, late)] == ["accepted", "accepted"]
+        file.rmdir()
         file.write_bytes(good)
         rotate(file)
-        newest = Seal([file.read_bytes().split()[0]])
+        newest = TokenCipher([file.read_bytes().split()[0]])
         until(lambda: newest.open(decide(server, experiment)))
         assert report(server, late) == "duplicate"
         assert server.stop() == 0

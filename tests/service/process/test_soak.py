@@ -18,10 +18,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from process import HOST, SECRET, Ledger, run
-from soak_caller import Job
-from soak_hostile import Hostile
-from soak_record import (
+from helpers.service_process import HOST, SECRET, Ledger, run
+from helpers.soak_caller import Job
+from helpers.soak_hostile import Hostile
+from helpers.soak_record import (
     ANYWHERE,
     GROWTH,
     GUARD,
@@ -39,10 +39,10 @@ from soak_record import (
     miscounted,
     summary,
 )
-from soak_rig import Plan, Site, on_postgresql, on_sqlite, soak
+from helpers.soak_rig import Plan, Site, on_postgresql, on_sqlite, soak
 from whitelie.service import wire
-from whitelie.service.store import Counts, Store
-from whitelie.service.token import LENGTH, Decision, Seal
+from whitelie.service.engine.tokens import TOKEN_LENGTH, TokenCipher
+from whitelie.service.store.contract import Counts, Decision, Store
 
 SECONDS = float(os.environ.get("WHITELIE_SOAK_SECONDS", "1800"))
 """How long the long soak lasts, on each store."""
@@ -119,8 +119,8 @@ class Soaked:
 
     @classmethod
     def well(cls) -> "Soaked":
-        seal = Seal([SECRET.encode()])
-        tokens = [seal.close(Decision(1, n % ARMS, 1, n, 0, 10)) for n in range(TOKENS)]
+        cipher = TokenCipher([SECRET.encode()])
+        tokens = [cipher.seal(Decision(1, n % ARMS, 1, n, 0, 10)) for n in range(TOKENS)]
         accepted = {token: n // ARMS % 2 for n, token in enumerate(tokens) if n % 20 < 18}
         ledgers = [Ledger(issued=tokens[:900]), Ledger(issued=tokens[900:])]
         for token, bit in accepted.items():
@@ -294,7 +294,7 @@ async def lie(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
         asked = json.loads(await reader.readexactly(length))
         if "count" in asked:
-            token = "".join(random.choices(ascii_letters, k=LENGTH))
+            token = "".join(random.choices(ascii_letters, k=TOKEN_LENGTH))
             said: Any = wire.Decisions([wire.Decision("a", None, token, mechanism, 60)])
         else:
             said = wire.Items([wire.Item("accepted")] * len(asked.get("items", [asked])))

@@ -6,6 +6,7 @@ are bounded by minutes.
 """
 
 import asyncio
+import logging
 import os
 import random
 import re
@@ -22,16 +23,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cuttable import CuttableLine
-from postgres import Postgres, free_port, lives
-from process import (
+from helpers.cuttable_connection import CuttableLine
+from helpers.in_process_service import Clock
+from helpers.postgres_server import Postgres, free_port, lives
+from helpers.processes import started
+from helpers.service_process import (
     ADMIN_KEY,
+    HANG_TIMEOUT_SECONDS,
     HOST,
-    PATIENCE,
     SECRET,
     Answer,
     Connection,
@@ -45,18 +48,22 @@ from process import (
     together,
     until,
 )
-from service import Clock
-from whitelie.service import keys, registry, upkeep, wire
-from whitelie.service.engine import FAREWELL, Engine
-from whitelie.service.experiment import Rules
-from whitelie.service.keys import hash_of
-from whitelie.service.learner import Learner
-from whitelie.service.server import GRACE, make_first_key
-from whitelie.service.store import Counts, Key
-from whitelie.service.store.postgresql import PostgresStore
-from whitelie.service.token import Seal, fingerprint
+from whitelie.service import wire
+from whitelie.service.engine import administration, keys, maintenance
+from whitelie.service.engine.certification import certify_where_due
+from whitelie.service.engine.engine import LAST_COMMITS_TIMEOUT_SECONDS, Engine
+from whitelie.service.engine.keys import hash_of
+from whitelie.service.engine.learner import Learner
+from whitelie.service.engine.recount import recount
+from whitelie.service.engine.tokens import TokenCipher, fingerprint
+from whitelie.service.experiment import changes
+from whitelie.service.experiment.definition import ExperimentValidator
+from whitelie.service.process.server import SHUTDOWN_TIMEOUT_SECONDS, make_first_key
+from whitelie.service.refusals import Refusal
+from whitelie.service.store.contract import Counts, Key
+from whitelie.service.store.postgresql.store import PostgresStore
 
-SEAL = Seal([SECRET.encode()])
+CIPHER = TokenCipher([SECRET.encode()])
 SCHEMA_VERSION = 2
 OTHER_SECRET = "tests only: 1e2d3c4b5a6f7988 another"
 
@@ -125,9 +132,14 @@ async def asked(server: Server, method: str, path: str) -> Answer:
 
 async def turns(server: Server, is_ready: bool) -> None:
     """Wait until a server says that it is ready, or that it is not."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
         while ((await asked(server, "GET", "/readyz")).status == 200) != is_ready:
             await asyncio.sleep(0.05)
+
+
+def epochs_of(tokens: Sequence[str]) -> set[int]:
+    """Return the epochs of servers that have issued tokens."""
+    return {decision.epoch for token in tokens if (decision := CIPHER.open(token))}
 
 
 async def meanwhile(
@@ -167,6 +179,7 @@ def check_settled(home: Home, ledger: Ledger, ports: int | Sequence[int]) -> Non
 # Exactly once -----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("Many workers, one truth")
 def test_of_64_clients_at_two_workers_each_token_is_accepted_from_one(home: Home) -> None:
     redeemed, tokens = Redeemed(), list[str]()
 
@@ -177,7 +190,7 @@ def test_of_64_clients_at_two_workers_each_token_is_accepted_from_one(home: Home
     ports = [server.port for server in servers]
     experiment = servers[0].create()
     run(together(ports, [decide, decide]))
-    assert len({decision.epoch for token in tokens if (decision := SEAL.open(token))}) == 2
+    assert len(epochs_of(tokens)) == 2
     sizes = [(2, 7, 20, 50)[each // 2 % 4] for each in range(64)]
     run(together(ports, [redeemed.by(tokens, size) for size in sizes]))
     redeemed.check(1000)
@@ -200,15 +213,17 @@ def survive_kills_of_a_server(home: Home, rounds: int) -> None:
         await asyncio.sleep(random.uniform(0.2, 1.5))
         servers[place].kill()
         servers[place] = await asyncio.to_thread(home.server().ready)
+        before, known = epochs_of(ledger.issued), len(ledger.issued)
         ports[place] = servers[place].port
-        await asyncio.sleep(0.5)
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
+            while epochs_of(ledger.issued[known:]) <= before:
+                await asyncio.sleep(0.05)
 
     for _ in range(rounds):
         run(meanwhile(ledger, ports, experiment, crash(random.randrange(2))))
         assert not ledger.faults(home.store)
     check_settled(home, ledger, ports)
-    epochs = {decision.epoch for token in ledger.issued if (decision := SEAL.open(token))}
-    assert len(epochs) == 2 + rounds
+    assert len(epochs_of(ledger.issued)) == 2 + rounds
     assert not ledger.refusals
     assert '"level":"error"' not in home.said
 
@@ -230,7 +245,7 @@ def survive_kills_of_a_worker(home: Home, rounds: int) -> None:
         await asyncio.sleep(random.uniform(0.2, 1.5))
         alive = children(server)
         random.choice(alive).kill()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
             while home.said.count('"event":"serving"') < ended + 3:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)
@@ -242,8 +257,7 @@ def survive_kills_of_a_worker(home: Home, rounds: int) -> None:
         assert home.said.count('"event":"worker_ended"') == ended + 1
         assert len(children(server)) == 2
     check_settled(home, ledger, server.port)
-    epochs = {decision.epoch for token in ledger.issued if (decision := SEAL.open(token))}
-    assert len(epochs) > 1
+    assert len(epochs_of(ledger.issued)) > 1
     assert not ledger.refusals
     assert server.stop() == 0
     assert home.said.count('"event":"stopped"') == 2
@@ -264,7 +278,7 @@ def test_workers_end_with_a_killed_supervisor_and_a_new_one_serves_on(home: Home
     experiment, family = server.create(), until(lambda: children(server))
 
     async def crash() -> None:
-        load = asyncio.create_task(ledger.load(server.port, experiment, 16, PATIENCE))
+        load = asyncio.create_task(ledger.load(server.port, experiment, 16, HANG_TIMEOUT_SECONDS))
         await asyncio.sleep(random.uniform(0.2, 1.5))
         server.kill()
         await load
@@ -287,7 +301,7 @@ def test_an_interrupt_from_a_terminal_ends_all_workers_and_loses_nothing(home: H
     experiment = server.create()
 
     async def interrupt() -> None:
-        load = asyncio.create_task(ledger.load(server.port, experiment, 16, PATIENCE))
+        load = asyncio.create_task(ledger.load(server.port, experiment, 16, HANG_TIMEOUT_SECONDS))
         await asyncio.sleep(random.uniform(0.3, 0.6))
         group = os.getpgid(server.process.pid)
         assert all(os.getpgid(each.pid) != group for each in children(server))
@@ -295,7 +309,7 @@ def test_an_interrupt_from_a_terminal_ends_all_workers_and_loses_nothing(home: H
         await load
 
     run(interrupt())
-    assert server.process.wait(PATIENCE) == 0
+    assert server.process.wait(HANG_TIMEOUT_SECONDS) == 0
     assert home.said.count('"event":"stopped"') == 2
     assert not ledger.faults(home.store)
     assert '"level":"error"' not in home.said
@@ -362,7 +376,7 @@ def lines(home: Home) -> Iterator[dict[bool, CuttableLine]]:
         yield {True: silent, False: loud}
 
 
-def test_cut_lines_are_survived_and_nothing_is_lost(
+def test_broken_connections_to_the_database_lose_nothing(
     home: Home, lines: Mapping[bool, CuttableLine]
 ) -> None:
     addresses = [line.address_of(home.address) for line in lines.values()]
@@ -420,7 +434,7 @@ def test_cut_lines_are_survived_and_nothing_is_lost(
     assert '"level":"error"' not in home.said
 
 
-def test_workers_that_nobody_visits_say_that_their_lines_are_cut(
+def test_idle_workers_say_that_the_database_cannot_be_reached(
     home: Home, lines: Mapping[bool, CuttableLine]
 ) -> None:
     servers = home.servers(*(line.address_of(home.address) for line in lines.values()))
@@ -436,7 +450,7 @@ def test_workers_that_nobody_visits_say_that_their_lines_are_cut(
     run(cut())
 
 
-def test_a_worker_that_cannot_look_does_not_say_that_an_experiment_is_unknown(
+def test_a_worker_without_its_database_does_not_say_that_an_experiment_is_unknown(
     home: Home, lines: Mapping[bool, CuttableLine]
 ) -> None:
     far, near = home.servers(lines[False].address_of(home.address), None)
@@ -475,7 +489,7 @@ def test_a_worker_that_is_killed_while_the_line_is_cut_comes_back_with_it(
     assert '"level":"error"' not in home.said
 
 
-def test_a_signal_ends_servers_whose_lines_are_cut(
+def test_a_signal_ends_servers_without_a_database(
     home: Home, lines: Mapping[bool, CuttableLine]
 ) -> None:
     servers = home.servers(*(line.address_of(home.address) for line in lines.values()))
@@ -483,7 +497,7 @@ def test_a_signal_ends_servers_whose_lines_are_cut(
 
     async def cut_and_end() -> float:
         ports = [server.port for server in servers]
-        load = asyncio.create_task(ledger.load(ports, experiment, 16, PATIENCE))
+        load = asyncio.create_task(ledger.load(ports, experiment, 16, HANG_TIMEOUT_SECONDS))
         await asyncio.sleep(0.5)
         for silently, line in lines.items():
             line.cut(silently)
@@ -497,8 +511,10 @@ def test_a_signal_ends_servers_whose_lines_are_cut(
 
     started = run(cut_and_end())
     for server in servers:
-        assert server.process.wait(PATIENCE) == 0
-    assert time.monotonic() - started < 2 * (GRACE + 2 * FAREWELL)
+        assert server.process.wait(HANG_TIMEOUT_SECONDS) == 0
+    assert time.monotonic() - started < 2 * (
+        SHUTDOWN_TIMEOUT_SECONDS + 2 * LAST_COMMITS_TIMEOUT_SECONDS
+    )
     for line in lines.values():
         line.mend()  # what was under way may arrive now
     check_refusals([answer for answer in ledger.refusals if answer.status != 500])
@@ -510,7 +526,7 @@ def test_a_signal_ends_servers_whose_lines_are_cut(
 
 STARTER = """
 import sys
-from whitelie.service.store.postgresql import PostgresStore
+from whitelie.service.store.postgresql.store import PostgresStore
 
 for address in sys.stdin:
     store = PostgresStore(address.strip())
@@ -523,7 +539,7 @@ def test_ten_processes_make_the_schema_of_an_empty_database_once(postgres: Postg
     with ExitStack() as stack:
         processes = [
             stack.enter_context(
-                subprocess.Popen(
+                started(
                     [sys.executable, "-c", STARTER],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -546,7 +562,7 @@ def test_ten_processes_make_the_schema_of_an_empty_database_once(postgres: Postg
             versions = postgres.execute(address, "SELECT version FROM whitelie.state")
             assert versions == [(SCHEMA_VERSION,)]
         for process in processes:
-            process.communicate(timeout=PATIENCE)
+            process.communicate(timeout=HANG_TIMEOUT_SECONDS)
             assert process.returncode == 0
 
 
@@ -705,7 +721,7 @@ def test_a_secret_is_rotated_in_two_steps_without_a_pause(home: Home) -> None:
     old.stop()
     sealing = home.server(environment={"WHITELIE_SECRET": new_first}).ready()
     tokens.append(decide(sealing, experiment))
-    assert SEAL.open(tokens[-1]) is None
+    assert CIPHER.open(tokens[-1]) is None
     statuses = [report(knowing, token) for token in tokens]
     assert statuses == ["duplicate", "duplicate", "accepted", "accepted"]
     assert {report(sealing, token) for token in tokens} == {"duplicate"}
@@ -747,6 +763,7 @@ def test_what_one_worker_changes_the_other_knows_at_once(home: Home) -> None:
         assert report(other, token) == "invalid"
 
 
+@pytest.mark.promise("Optimistic concurrency")
 def test_after_a_pause_at_one_worker_the_other_commits_no_decision(home: Home) -> None:
     one, other = home.servers(None, None)
     experiment, ledger = one.create(), Ledger()
@@ -758,7 +775,10 @@ def test_after_a_pause_at_one_worker_the_other_commits_no_decision(home: Home) -
             paused = await asyncio.to_thread(one.ask, "PATCH", path, {"status": "paused"})
             issued = (await asyncio.to_thread(counted, home)).issued
             assert paused.status == 200
-            await asyncio.sleep(1)
+            refused = len(ledger.refusals)
+            async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
+                while len(ledger.refusals) < refused + 20:
+                    await asyncio.sleep(0.05)
             assert (await asyncio.to_thread(counted, home)).issued == issued
             again = await asyncio.to_thread(one.ask, "PATCH", path, {"status": "running"})
             assert again.status == 200
@@ -783,8 +803,10 @@ def test_after_a_deletion_at_one_worker_the_other_counts_nothing(
         return postgres.execute(home.address, query)
 
     async def delete(number: int) -> None:
-        await asyncio.sleep(random.uniform(0.3, 0.6))
-        assert await asyncio.to_thread(left, number)
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
+            while not await asyncio.to_thread(left, number):
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(random.uniform(0.1, 0.4))
         deleted = await asyncio.to_thread(one.ask, "DELETE", f"/v1/experiments/{experiment}")
         assert deleted.status == 204
         for _ in range(5):
@@ -818,29 +840,30 @@ class Worker:
     @classmethod
     async def opened(cls, home: Home, clock: Clock) -> "Worker":
         worker = cls(Engine(home.store(), lambda: [SECRET.encode()], clock=clock))
-        await worker.engine.roster.refresh()
+        await worker.engine.directory.refresh()
         return worker
 
     @property
     def learner(self) -> Learner:
-        (learner,) = self.engine.roster
+        (learner,) = self.engine.directory
         return learner
 
     async def decide(self, count: int) -> list[str]:
-        return [token for _, token in await self.engine.decide(self.learner, count)]
+        return [token for _, token in await self.engine.pipeline.decide(self.learner, count)]
 
     async def report(self, tokens: Sequence[str]) -> list[str]:
         items = [wire.Report(token, random.choice(BITS)) for token in tokens]
-        return list(await self.engine.report(items))
+        return list(await self.engine.pipeline.report(items))
 
 
-def create(store: PostgresStore, clock: Clock) -> None:
+def create(store: PostgresStore, clock: Clock, **fields: Any) -> None:
     arms = [wire.NewArm(key="a"), wire.NewArm(key="b")]
-    new = wire.NewExperiment(name="x", arms=arms, epsilon=1.0, window=0, spread=0)
-    registry.create(store, Rules().create(new, int(clock() // 60), None))
+    new = wire.NewExperiment(name="x", arms=arms, epsilon=1.0, window=0, spread=0, **fields)
+    changes.create(store, ExperimentValidator().create(new, int(clock() // 60), None))
 
 
 @pytest.mark.anyio
+@pytest.mark.promise("Counts of others")
 async def test_workers_know_what_others_have_issued_and_counted(home: Home) -> None:
     clock = Clock()
     with closing(home.store()) as store:
@@ -848,8 +871,8 @@ async def test_workers_know_what_others_have_issued_and_counted(home: Home) -> N
         one, other = [await Worker.opened(home, clock) for _ in range(2)]
         tokens = await one.decide(100)
         assert other.learner.unanswered.pending.sum() == 0
-        keeping = asyncio.create_task(upkeep.keep_up(other.engine))
-        async with asyncio.timeout(PATIENCE):
+        keeping = asyncio.create_task(maintenance.maintain(other.engine))
+        async with asyncio.timeout(HANG_TIMEOUT_SECONDS):
             while not other.learner.unanswered.pending.any():  # nobody asks for it
                 await asyncio.sleep(0.02)
         other.engine.end_pauses()
@@ -858,23 +881,23 @@ async def test_workers_know_what_others_have_issued_and_counted(home: Home) -> N
         assert other.learner.unanswered.pending.sum() == 100
         assert set(await other.report(tokens[:40])) == {"accepted"}
         one.learner.is_asked = True
-        await upkeep.recount(one.engine)
+        await maintenance.recount_where_due(one.engine)
         for name in ("issued", "answered", "ones", "expected"):
             mine, others = getattr(one.learner, name), getattr(other.learner, name)
             assert list(mine) == list(others)
         assert one.learner.answered.sum() == 40
-        assert one.learner.last_report == other.learner.last_report == one.engine.minute
+        assert one.learner.last_report == other.learner.last_report == one.engine.clock.minute
         clock.forward(60 * (one.learner.experiment.horizon + 2))
         for worker in (one, other):
-            await upkeep.expire(worker.engine)
+            await maintenance.expire(worker.engine)
             pending, overdue, missing = [int(each.sum()) for each in worker.learner.unanswered]
             assert (pending, overdue, missing) == (0, 60, 0)
             assert worker.learner.likely_answers == 41
         clock.forward(60 * one.learner.experiment.lifetime)
         for worker in (one, other):
-            await upkeep.expire(worker.engine)
+            await maintenance.expire(worker.engine)
             assert worker.learner.unanswered.pending.sum() == 0
-            assert worker.learner.closed_issued.sum() == 100
+            assert worker.learner.expired_issued.sum() == 100
             await worker.engine.close()
 
 
@@ -910,7 +933,7 @@ def test_a_key_that_is_made_or_revoked_is_so_for_all_workers(home: Home) -> None
         for status in (200, 401):
             for server in servers:
                 path = "/v1/experiments"
-                until(lambda: server.ask("GET", path, **authorization).status == status)  # noqa: B023
+                until(lambda: server.ask("GET", path, **authorization).status == status)
             if status == 200:
                 keys.revoke(store, "watcher")
 
@@ -942,7 +965,7 @@ async def test_a_span_that_one_worker_rolls_back_stays_empty_while_the_other_cou
             slow.forward(15)
             visits = asyncio.gather(*(visit(old[place::8]) for place in range(8)))
             await asyncio.sleep(random.uniform(0, 0.1))
-            await one.engine.roll_back(one.learner, minute, minute + 1)
+            await administration.roll_back(one.engine, one.learner, minute, minute + 1)
             assert not await left()
             await visits
             assert set(await other.report(old)) == {"expired"}
@@ -952,6 +975,49 @@ async def test_a_span_that_one_worker_rolls_back_stays_empty_while_the_other_cou
         sums = [list(map(sum, zip(*counts, strict=True))) for counts in (history, totals)]
         assert sums[0] == sums[1]
         for worker in (one, other):
-            await worker.engine.recount([worker.learner])
+            await recount(worker.engine, [worker.learner])
             assert worker.learner.issued.sum() == sums[0][0]
             await worker.engine.close()
+
+
+async def count_clearly(worker: Worker) -> None:
+    """Let reports come of which one arm has far more ones."""
+    opened = [(token, worker.engine.cipher.open(token)) for token in await worker.decide(2000)]
+    places = [0, 0]
+    items = []
+    for token, decision in opened:
+        assert decision is not None
+        places[decision.arm] += 1
+        is_one = places[decision.arm] % 10 < (7, 3)[decision.arm]
+        items.append(wire.Report(token=token, bit=1 if is_one else 0))
+    assert set(await worker.engine.pipeline.report(items)) == {"accepted"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("others_arm", [None, "b"], ids=["nobody else", "the other ships"])
+async def test_any_worker_certifies_what_all_have_counted_and_one_notes_it(
+    home: Home, others_arm: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "whitelie.service")
+    clock = Clock()
+    with closing(home.store()) as store:
+        create(store, clock, then="ship")
+        one, other = [await Worker.opened(home, clock) for _ in range(2)]
+        await count_clearly(one)
+        assert other.learner.answered.sum() == 0
+        if others_arm is not None:
+            shipped = other.learner.experiment.with_shipped(others_arm, one.engine.clock.minute)
+            await administration.change(other.engine, other.learner, shipped)
+        await asyncio.gather(*(certify_where_due(worker.engine) for worker in (one, other)))
+        for worker in (one, other):  # whoever was late looks again
+            await worker.engine.directory.refresh()
+            await certify_where_due(worker.engine)
+            experiment = worker.learner.experiment
+            assert experiment.certified is not None
+            assert experiment.certified.arm == "a"
+            assert experiment.shipped is not None
+            assert experiment.shipped.arm == (others_arm or "a")
+            with pytest.raises(Refusal, match="shipped"):
+                await worker.decide(1)
+            await worker.engine.close()
+        assert [record.msg for record in caplog.records].count("certified") == 1

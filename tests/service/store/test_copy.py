@@ -8,13 +8,22 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from postgres import Postgres
-from store_contract import decision, issued, saved
+from helpers.postgres_server import Postgres
 from whitelie.cli import app
 from whitelie.errors import InvalidInput, WhitelieError
-from whitelie.service.store import BLOCK, Batch, Contents, Key, Report, Step, Store
 from whitelie.service.store.address import open_store
+from whitelie.service.store.contract import (
+    BITS_PER_BLOCK,
+    Batch,
+    Contents,
+    Key,
+    ReportedBit,
+    Step,
+    Store,
+)
 from whitelie.service.store.copy import copy
+from whitelie.testing.store_contract import decision
+from whitelie.testing.store_model import issued, saved
 
 Address = Callable[[str], str]
 KINDS = "sqlite", "postgresql"
@@ -39,7 +48,7 @@ KEYS = [
 ]
 
 
-def fill(store: Store) -> list[Report]:
+def fill(store: Store) -> list[ReportedBit]:
     """Put something into every table, with gaps; return reports that were counted."""
     for _ in range(3):
         store.new_epoch()
@@ -51,20 +60,24 @@ def fill(store: Store) -> list[Report]:
         store.save_key(key)
     decisions = [
         decision(
-            n * BLOCK // 3, arm=n % 3, experiment=1 + n % 2 * 2, minute=100 + n, expiry=200 + n
+            n * BITS_PER_BLOCK // 3,
+            arm=n % 3,
+            experiment=1 + n % 2 * 2,
+            minute=100 + n,
+            expiry=200 + n,
         )
         for n in range(20)
     ]
-    reports = [Report(one, one.arm % 2) for one in decisions[::2]]
+    reports = [ReportedBit(one, one.arm % 2) for one in decisions[::2]]
     store.commit(Batch(issued(*decisions), reports, minute=300, steps={1: 4, 3: 4}))
     return reports
 
 
 def read(store: Store) -> tuple[object, ...]:
     """Return all that a store holds, in order."""
-    with store.contents() as found:
-        rows = sorted(found.counts), sorted(found.steps), sorted(found.spent)
-        return found.epochs, found.last_experiment, found.experiments, found.keys, *rows
+    with store.contents() as contents:
+        rows = sorted(contents.counts), sorted(contents.steps), sorted(contents.spent)
+        return contents.epochs, contents.last_experiment, contents.experiments, contents.keys, *rows
 
 
 @pytest.mark.parametrize("source_kind", KINDS)
@@ -73,18 +86,18 @@ def test_a_copy_is_the_same_store(address: Address, source_kind: str, target_kin
     source, target = open_store(address(source_kind)), open_store(address(target_kind))
     with closing(source), closing(target):
         reports = fill(source)
-        source.fold(1, 110, 10)
+        source.join_minutes(1, 110, 10)
         copied = copy(source, target)
         assert copied["epochs"] == 3
         assert copied["keys"] == 2
         assert read(target) == read(source)
         assert target.totals(1) == source.totals(1) != {}
-        assert target.shown(1) == source.shown(1) != {}
+        assert target.published(1) == source.published(1) != {}
         assert target.spent_bits() == 10
         assert not any(target.commit(Batch({}, reports)))
-        late = Report(decision(10**6, arm=1), 1)
+        late = ReportedBit(decision(10**6, arm=1), 1)
         target.commit(Batch({}, [late], minute=301, steps={1: 4}))  # three were held
-        assert target.shown(1)[1] == Step(4, 4, 301)
+        assert target.published(1)[1] == Step(4, 4, 301)
         assert target.save("f", "{}", "c" * 64) is None
         assert target.new_epoch() > 3
         assert saved(target, "e").number > 4
@@ -107,7 +120,7 @@ def test_an_empty_store_is_copied_too(address: Address, kind: str) -> None:
         lambda store: store.commit(Batch(issued(decision(1)))),
     ],
 )
-def test_a_store_that_holds_anything_is_not_filled(
+def test_a_store_that_is_not_empty_is_not_filled(
     address: Address, kind: str, something: Callable[[Store], object]
 ) -> None:
     with closing(open_store(address("sqlite"))) as source, closing(open_store(address(kind))) as it:
@@ -120,12 +133,12 @@ def test_a_store_that_holds_anything_is_not_filled(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_that_fails_half_way_has_not_happened(address: Address, kind: str) -> None:
+def test_a_copy_that_fails_half_way_changes_nothing(address: Address, kind: str) -> None:
     with closing(open_store(address("sqlite"))) as source, closing(open_store(address(kind))) as it:
         fill(source)
         empty = read(it)
-        with source.contents() as found:
-            broken = Contents(**{**vars(found), "spent": (1 / 0 for _ in "a")})
+        with source.contents() as contents:
+            broken = Contents(**{**vars(contents), "spent": (1 / 0 for _ in "a")})
             with pytest.raises(ZeroDivisionError):
                 it.fill(broken)
         assert read(it) == empty
@@ -133,7 +146,7 @@ def test_a_copy_that_fails_half_way_has_not_happened(address: Address, kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_store_at_work_is_not_copied(address: Address, kind: str) -> None:
+def test_a_store_that_a_server_uses_is_not_copied(address: Address, kind: str) -> None:
     where = address(kind)
     with closing(open_store(where)) as server, closing(open_store(address("sqlite"))) as target:
         server.claim([b"a fingerprint"])
@@ -145,7 +158,9 @@ def test_a_store_at_work_is_not_copied(address: Address, kind: str) -> None:
             copy(source, target)
 
 
-def test_a_store_at_work_is_not_copied_through_a_link(address: Address, tmp_path: Path) -> None:
+def test_a_store_that_a_server_uses_is_not_copied_through_a_link(
+    address: Address, tmp_path: Path
+) -> None:
     where, link = address("sqlite"), tmp_path / "link.db"
     with closing(open_store(where)) as server:
         server.claim([b"a fingerprint"])
@@ -159,7 +174,7 @@ def test_a_store_at_work_is_not_copied_through_a_link(address: Address, tmp_path
             assert "another server uses it" in refused.output
 
 
-def test_a_source_that_changes_meanwhile_is_noticed(address: Address) -> None:
+def test_a_source_that_changes_during_the_copy_is_noticed(address: Address) -> None:
     where = address("postgresql")
     with closing(open_store(where)) as source, closing(open_store(address("sqlite"))) as target:
         fill(source)
@@ -169,7 +184,7 @@ def test_a_source_that_changes_meanwhile_is_noticed(address: Address) -> None:
             fill_target(contents)
             source.commit(Batch(issued(decision(99))))
 
-        target.fill = fill_slowly  # type: ignore[method-assign]
+        target.fill = fill_slowly  # type: ignore[method-assign]  # the store is slowed down
         with pytest.raises(WhitelieError, match="the totals differ"):
             copy(source, target)
 

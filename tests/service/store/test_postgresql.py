@@ -13,40 +13,44 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from cuttable import CuttableLine
-from postgres import Postgres
-from process import PATIENCE, until
-from store_contract import Opener, StoreContract, decision, issued
+from helpers.careless_stores import FindsMistakes
+from helpers.cuttable_connection import CuttableLine
+from helpers.postgres_server import Postgres
+from helpers.service_process import HANG_TIMEOUT_SECONDS, until
 from whitelie.errors import InvalidInput
-from whitelie.service import registry, wire
-from whitelie.service.experiment import Rules
-from whitelie.service.refusal import Refusal
-from whitelie.service.store import (
-    BLOCK,
+from whitelie.service import wire
+from whitelie.service.experiment import changes
+from whitelie.service.experiment.definition import ExperimentValidator
+from whitelie.service.refusals import Refusal
+from whitelie.service.store.contract import (
+    BITS_PER_BLOCK,
     Batch,
     Counts,
-    Report,
-    Saved,
+    Decision,
+    ReportedBit,
     Step,
+    StoredExperiment,
     Unavailable,
-    postgresql_database,
 )
-from whitelie.service.store.migrations import steps_of
-from whitelie.service.store.postgresql import READERS, PostgresStore
-from whitelie.service.token import Decision
+from whitelie.service.store.migrations import migrations_of
+from whitelie.service.store.postgresql import database
+from whitelie.service.store.postgresql.store import SLOW_READ_CONNECTIONS, PostgresStore
+from whitelie.testing.store_contract import StoreContract, decision
+from whitelie.testing.store_model import Opener, issued
 
-EMPTY = "TRUNCATE " + ", ".join(
-    f"whitelie.{table}"
+EMPTY = "; ".join(  # of a few rows, far sooner than TRUNCATE makes new files
+    f"DELETE FROM whitelie.{table}"
     for table in ("epochs", "experiments", "keys", "counts", "steps", "totals", "spent")
 )
 
 
-class TestPostgreSQL(StoreContract):
-    more: ClassVar[dict[str, int]] = {"totals": 2}
+class TestPostgreSQL(StoreContract, FindsMistakes):
+    tables_by_arm: ClassVar[tuple[str, ...]] = ("totals",)
 
     @pytest.fixture
     def fresh(self, postgres: Postgres) -> Iterator[Callable[[], Opener]]:
         address = postgres.new_database()
+        PostgresStore(address).close()  # it makes the tables
         stores: list[PostgresStore] = []
 
         def close_all() -> None:
@@ -55,7 +59,6 @@ class TestPostgreSQL(StoreContract):
 
         def make() -> Opener:
             close_all()
-            opened()
             postgres.execute(address, EMPTY)
             return opened
 
@@ -75,7 +78,7 @@ def address(postgres: Postgres) -> str:
 # Broken lines -----------------------------------------------------------------------------------
 
 ONE = decision(0)
-PAIR = Batch(issued(ONE), [Report(ONE, 1)])
+PAIR = Batch(issued(ONE), [ReportedBit(ONE, 1)])
 AT_WORK = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
     AND pid <> pg_backend_pid()
@@ -131,12 +134,13 @@ def test_a_commit_whose_answer_is_lost_has_been_done(postgres: Postgres, address
         until(lambda: other.totals(1))
         writing.line.cut(silently=False)
         writing.line.mend()
-        assert writing.answer.result(PATIENCE) == [True]
+        assert writing.answer.result(HANG_TIMEOUT_SECONDS) == [True]
         assert other.totals(1) == {0: Counts(1, 1, 1)}
 
 
 @pytest.mark.parametrize("has_fence", [True, False])
-def test_a_commit_that_was_given_up_for_lost_never_comes(
+@pytest.mark.promise("Fencing")
+def test_a_commit_behind_the_fence_is_never_done(
     postgres: Postgres, address: str, has_fence: bool
 ) -> None:
     """Without the fence, the negative control, the late commit would count a second time."""
@@ -148,7 +152,7 @@ def test_a_commit_that_was_given_up_for_lost_never_comes(
         writing.line.mend()
         until(lambda: postgres.execute(address, WAITING) == [(2,)])
         writing.go_on()
-        assert writing.answer.result(PATIENCE) == []
+        assert writing.answer.result(HANG_TIMEOUT_SECONDS) == []
     until(lambda: postgres.execute(address, AT_WORK) == [(0,)])
     with closing(PostgresStore(address)) as other:
         assert other.totals(1) == {0: Counts(1 if has_fence else 2, 0, 0)}
@@ -162,14 +166,14 @@ def test_a_change_whose_connection_breaks_has_not_happened(
         writing.line.mend()
         writing.go_on()
         with pytest.raises(Unavailable):
-            writing.answer.result(PATIENCE)
+            writing.answer.result(HANG_TIMEOUT_SECONDS)
     with closing(PostgresStore(address)) as other:
         assert other.experiments() == []
         assert other.save("a", "{}") is not None
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_closing_breaks_off_what_waits(postgres: Postgres, address: str, is_cut: bool) -> None:
+def test_closing_interrupts_what_waits(postgres: Postgres, address: str, is_cut: bool) -> None:
     with (
         ThreadPoolExecutor(1) as thread,
         CuttableLine(address) as line,
@@ -183,7 +187,7 @@ def test_closing_breaks_off_what_waits(postgres: Postgres, address: str, is_cut:
             line.cut(silently=True)
         store.close()
         with pytest.raises(Unavailable):
-            saving.result(PATIENCE)
+            saving.result(HANG_TIMEOUT_SECONDS)
 
 
 # Two at once ------------------------------------------------------------------------------------
@@ -205,14 +209,16 @@ def test_a_commit_waits_for_another_and_sees_its_bits(
         psycopg.connect(address) as other,
     ):
         if not is_new:
-            store.commit(Batch({}, [Report(decision(5), 1)]))
-        mask = bytes([1]) + bytes(BLOCK // 8 - 1)
+            store.commit(Batch({}, [ReportedBit(decision(5), 1)]))
+        mask = bytes([1]) + bytes(BITS_PER_BLOCK // 8 - 1)
         other.execute(SPEND, (f"x{mask.hex()}",))
-        answer = thread.submit(store.commit, Batch({}, [Report(ONE, 1), Report(decision(1), 1)]))
+        answer = thread.submit(
+            store.commit, Batch({}, [ReportedBit(ONE, 1), ReportedBit(decision(1), 1)])
+        )
         waiting = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"
         until(lambda: postgres.execute(address, waiting) == [(True,)])
         other.commit()
-        assert answer.result(PATIENCE) == [False, True]
+        assert answer.result(HANG_TIMEOUT_SECONDS) == [False, True]
         assert store.totals(1)[0].answered == 2 - is_new
 
 
@@ -225,7 +231,7 @@ def spend_at_once(stores: Sequence[PostgresStore], epoch: int) -> list[Decision]
         order = random.sample(tokens, len(tokens))
         for start in range(0, len(order), 10):
             some = order[start : start + 10]
-            free = store.commit(Batch({}, [Report(one, 1) for one in some]))
+            free = store.commit(Batch({}, [ReportedBit(one, 1) for one in some]))
             mine += [one for one, is_free in zip(some, free, strict=True) if is_free]
         return mine
 
@@ -239,7 +245,7 @@ def crowd(address: str) -> Iterator[list[PostgresStore]]:
         yield [stack.enter_context(closing(PostgresStore(address))) for _ in range(4)]
 
 
-def test_of_many_who_spend_the_same_bits_one_is_told_so(crowd: list[PostgresStore]) -> None:
+def test_of_many_who_spend_the_same_bit_one_finds_it_free(crowd: list[PostgresStore]) -> None:
     for epoch in (1, 2, 3):
         assert spend_at_once(crowd, epoch) == [decision(n, epoch=epoch) for n in range(600)]
     assert crowd[0].totals(1) == {0: Counts(0, 1800, 1800)}
@@ -281,9 +287,9 @@ ASKED = wire.NewExperiment(
 # The database -----------------------------------------------------------------------------------
 
 
-def test_readers_do_not_stand_in_the_way_of_commits(address: str) -> None:
+def test_readers_do_not_block_commits(address: str) -> None:
     with closing(PostgresStore(address)) as store, ExitStack() as held:
-        for _ in range(READERS):
+        for _ in range(SLOW_READ_CONNECTIONS):
             held.enter_context(store.contents())
         assert list(store.commit(PAIR)) == [True]
         assert store.generation() >= 0
@@ -306,7 +312,7 @@ def test_commits_are_durable_whatever_the_database_says(postgres: Postgres, addr
         postgres.execute(address, f"ALTER DATABASE {name_of(address)} SET {name} = {value}")
     with closing(PostgresStore(address)) as store:
         assert list(store.commit(PAIR)) == [True]
-        with store._writer.lent() as connection:
+        with store._writer.connection() as connection:
             for name, _, needed in SETTINGS:
                 assert connection.execute(f"SHOW {name}".encode()).fetchone() == (needed,)
 
@@ -336,14 +342,14 @@ def test_nothing_personal_has_a_column(postgres: Postgres, address: str) -> None
     }
 
 
-def test_what_was_counted_before_steps_is_shown(
+def test_what_was_counted_before_steps_is_published(
     postgres: Postgres, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a server of the version before, which is still at work, goes on to count."""
-    steps, first = steps_of("postgresql"), 20_000 * 24 * 60
+    steps, first = migrations_of("postgresql"), 20_000 * 24 * 60
     with monkeypatch.context() as before:
-        before.setattr(postgresql_database, "steps_of", lambda _: {1: steps[1]})
-        postgresql_database.prepare(address)
+        before.setattr(database, "migrations_of", lambda _: {1: steps[1]})
+        database.prepare(address)
     postgres.execute(address, "INSERT INTO whitelie.epochs DEFAULT VALUES")
     for number, (arm, minute, answered, ones) in enumerate(COUNTED, 1):
         counted = first + minute, arm, answered + 1, answered, ones
@@ -363,9 +369,11 @@ def test_what_was_counted_before_steps_is_shown(
         hashes = [saved.key_hash for saved in store.experiments()]
         assert hashes == ["a" * 64, "b" * 64, None, None]  # of two with one key the first has it
         postgres.execute(address, COMMIT_BEFORE, (7, first + 5000, 2, 6, 6, 6))
-        assert 2 not in store.shown(1)
-        store.commit(Batch({}, [Report(decision(0, arm=2), 0)], minute=first + 5001, steps={1: 10}))
-        assert store.shown(1)[2] == Step(11, 8, first + 5001)
+        assert 2 not in store.published(1)
+        store.commit(
+            Batch({}, [ReportedBit(decision(0, arm=2), 0)], minute=first + 5001, steps={1: 10})
+        )
+        assert store.published(1)[2] == Step(11, 8, first + 5001)
 
 
 def test_one_key_that_reaches_two_workers_at_once_creates_one_experiment(address: str) -> None:
@@ -378,19 +386,21 @@ def test_one_key_that_reaches_two_workers_at_once_creates_one_experiment(address
         for number in range(rounds):
             start, creation = Barrier(2), f"{number:064x} {'1' * 64}"
 
-            def create(store: PostgresStore) -> tuple[Saved, bool]:
-                experiment = Rules().create(ASKED, 1000, creation)  # noqa: B023
-                start.wait()  # noqa: B023
-                return registry.create(store, experiment)
+            def create(store: PostgresStore) -> tuple[StoredExperiment, bool]:
+                experiment = ExperimentValidator().create(ASKED, 1000, creation)
+                start.wait()
+                return changes.create(store, experiment)
 
             (first, is_new), (second, is_new_too) = threads.map(create, (one, other))
             assert first == second
             assert is_new + is_new_too == 1
             with pytest.raises(Refusal, match="another experiment"):
-                registry.create(other, Rules().create(ASKED, 1000, creation[:65] + "2" * 64))
+                changes.create(
+                    other, ExperimentValidator().create(ASKED, 1000, creation[:65] + "2" * 64)
+                )
         assert len(one.experiments()) == rounds
         one.delete(first.number)
-        again, is_new = registry.create(other, Rules().create(ASKED, 1001, creation))
+        again, is_new = changes.create(other, ExperimentValidator().create(ASKED, 1001, creation))
         assert is_new
         assert again.number > first.number
 
@@ -409,11 +419,11 @@ def test_a_later_migration_keeps_what_is_there_and_a_broken_one_changes_nothing(
 ) -> None:
     with closing(PostgresStore(address)) as store:
         store.commit(PAIR)
-    steps = steps_of("postgresql")
+    steps = migrations_of("postgresql")
     last = max(steps)
     steps[last + 1] = "CREATE TABLE more (a integer);"
     steps[last + 2] = "CREATE TABLE yet_more (a integer); oops;"
-    monkeypatch.setattr(postgresql_database, "steps_of", lambda _: steps)
+    monkeypatch.setattr(database, "migrations_of", lambda _: steps)
     with pytest.raises(InvalidInput, match="oops"):
         PostgresStore(address)
     version = "SELECT version, to_regclass('whitelie.more') IS NULL FROM whitelie.state"

@@ -12,25 +12,28 @@ from typing import ClassVar
 
 import pytest
 
-from store_contract import Opener, StoreContract, decision, issued, saved
+from helpers.careless_stores import FindsMistakes
+from helpers.paths import SAMPLES
 from whitelie.errors import InvalidInput
-from whitelie.service.registry import definition_of
-from whitelie.service.store import (
-    BLOCK,
+from whitelie.service.experiment.changes import definition_of
+from whitelie.service.store import spent_bits
+from whitelie.service.store.contract import (
+    BITS_PER_BLOCK,
     Batch,
     Counts,
-    Report,
+    ReportedBit,
     Step,
     Unavailable,
-    spent,
-    sqlite_file,
 )
-from whitelie.service.store.migrations import steps_of
-from whitelie.service.store.sqlite import SQLiteStore
+from whitelie.service.store.migrations import migrations_of
+from whitelie.service.store.sqlite import file
+from whitelie.service.store.sqlite.store import SQLiteStore
+from whitelie.testing.store_contract import StoreContract, decision
+from whitelie.testing.store_model import Opener, issued, saved
 
 
-class TestSQLite(StoreContract):
-    more: ClassVar[dict[str, int]] = {"shown": 2}
+class TestSQLite(StoreContract, FindsMistakes):
+    tables_by_arm: ClassVar[tuple[str, ...]] = ("shown",)
 
     @pytest.fixture
     def fresh(self, tmp_path: Path) -> Iterator[Callable[[], Opener]]:
@@ -77,7 +80,7 @@ def raw(path: Path, *statements: str) -> list[tuple[object, ...]]:
 def answered(*sequences: int) -> Batch:
     """Decisions that are issued and answered by 1 in the same batch."""
     decisions = [decision(sequence) for sequence in sequences]
-    return Batch(issued(*decisions), [Report(one, 1) for one in decisions])
+    return Batch(issued(*decisions), [ReportedBit(one, 1) for one in decisions])
 
 
 # What is in the file
@@ -89,7 +92,7 @@ def test_nothing_personal_has_a_column(store: SQLiteStore, path: Path) -> None:
         "SELECT t.name, group_concat(c.name, ' ') FROM sqlite_schema t, pragma_table_info(t.name) c"
         " WHERE t.type = 'table' GROUP BY t.name ORDER BY t.name",
     )
-    assert dict(columns) == {  # type: ignore[arg-type]
+    assert dict(columns) == {  # type: ignore[arg-type]  # rows of two
         "counts": "experiment minute arm issued answered ones",
         "epochs": "number",
         "experiments": "number slug definition key_hash",
@@ -97,7 +100,7 @@ def test_nothing_personal_has_a_column(store: SQLiteStore, path: Path) -> None:
         "shown": "experiment arm answered ones minute held_answered held_ones",
         "spent": "epoch block expiry bits",
         "sqlite_sequence": "name seq",
-        "state": "generation writer probes",
+        "state": "generation writer probes has_rolled_back",
         "steps": "experiment minute arm answered ones",
     }
     assert {name for name, _ in columns} == {*store.sizes(), "sqlite_sequence", "state"}
@@ -112,12 +115,12 @@ def test_a_commit_is_flushed_to_the_log(store: SQLiteStore, path: Path) -> None:
 def test_the_file_is_private(store: SQLiteStore, path: Path) -> None:
     store.commit(answered(1))
     store.claim()
-    assert {found.stat().st_mode & 0o077 for found in path.parent.iterdir()} == {0}
+    assert {each.stat().st_mode & 0o077 for each in path.parent.iterdir()} == {0}
 
 
-def test_counts_that_cannot_be_are_refused_whole(store: SQLiteStore) -> None:
+def test_impossible_counts_change_nothing(store: SQLiteStore) -> None:
     batch = answered(1, 2)
-    batch.reports.append(Report(decision(3), 5))
+    batch.reports.append(ReportedBit(decision(3), 5))
     with pytest.raises(sqlite3.IntegrityError):
         store.commit(batch)
     assert store.totals(1) == {}
@@ -127,11 +130,11 @@ def test_counts_that_cannot_be_are_refused_whole(store: SQLiteStore) -> None:
 # Memory
 
 
-def test_blocks_beyond_memory_are_read_again(
+def test_blocks_that_left_the_cache_are_read_again(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spent, "CACHED", 2)
-    batches = [answered(block * BLOCK) for block in range(5)]
+    monkeypatch.setattr(spent_bits, "MAX_CACHED_BLOCKS", 2)
+    batches = [answered(block * BITS_PER_BLOCK) for block in range(5)]
     for batch in batches:
         assert list(store.commit(batch)) == [True]
         assert len(store._spent) <= 2
@@ -139,7 +142,9 @@ def test_blocks_beyond_memory_are_read_again(
         assert list(store.commit(Batch({}, batch.reports))) == [False]
 
 
-def test_memory_is_trusted_only_while_nobody_else_spends(path: Path, store: SQLiteStore) -> None:
+def test_the_cache_is_used_only_while_nobody_else_spends_bits(
+    path: Path, store: SQLiteStore
+) -> None:
     """The control: two processes that pass for one do count a report twice."""
     other = SQLiteStore(path)
     other._writer = store._writer
@@ -154,21 +159,21 @@ def test_memory_is_trusted_only_while_nobody_else_spends(path: Path, store: SQLi
 
 
 def test_all_migrations_have_been_applied(store: SQLiteStore, path: Path) -> None:
-    numbers = sorted(steps_of("sqlite"))
+    numbers = sorted(migrations_of("sqlite"))
     assert numbers == list(range(1, len(numbers) + 1))
     assert raw(path, "PRAGMA user_version") == [(len(numbers),)]
-    assert raw(path, "PRAGMA application_id") == [(sqlite_file.APPLICATION,)]
+    assert raw(path, "PRAGMA application_id") == [(file.APPLICATION_ID,)]
 
 
 def test_a_later_migration_keeps_what_is_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SQLiteStore(path)
     store.commit(answered(1))
     store.close()
-    steps = steps_of("sqlite")
+    steps = migrations_of("sqlite")
     last = max(steps)
     steps[last + 1] = "CREATE TABLE more (a INTEGER) STRICT;\n"
     steps[last + 2] = "CREATE TABLE yet_more (a INTEGER) STRICT;\noops;\n"
-    monkeypatch.setattr(sqlite_file, "steps_of", lambda _: steps)
+    monkeypatch.setattr(file, "migrations_of", lambda _: steps)
     with pytest.raises(sqlite3.OperationalError, match="oops"):
         SQLiteStore(path)
     assert raw(path, "PRAGMA user_version") == [(last + 1,)]
@@ -179,11 +184,11 @@ def test_a_later_migration_keeps_what_is_there(path: Path, monkeypatch: pytest.M
     store.close()
 
 
-SAMPLE = Path(__file__).parent / "samples" / "schema-2.sql"
+SAMPLE = SAMPLES / "schema-2.sql"
 DAY = 24 * 60
 
 
-def test_what_was_counted_before_steps_is_shown(path: Path) -> None:
+def test_what_was_counted_before_steps_is_published(path: Path) -> None:
     """Three arms over three days: 12, 3 and 4 reports; 6 and 5; 4, too few to be shown."""
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(SAMPLE.read_text())
@@ -193,10 +198,10 @@ def test_what_was_counted_before_steps_is_shown(path: Path) -> None:
         (first, 0): Step(19, 10, first),
         (first + DAY, 1): Step(11, 3, first + DAY),
     }
-    assert store.shown(1) == {0: Step(19, 10, first), 1: Step(11, 3, first + DAY)}
-    late = [Report(decision(1000 + n, arm=2), 1) for n in range(6)]
+    assert store.published(1) == {0: Step(19, 10, first), 1: Step(11, 3, first + DAY)}
+    late = [ReportedBit(decision(1000 + n, arm=2), 1) for n in range(6)]
     store.commit(Batch({}, late, minute=first + 3 * DAY, steps={1: 10}))
-    assert store.shown(1)[2] == Step(10, 8, first + 3 * DAY)
+    assert store.published(1)[2] == Step(10, 8, first + 3 * DAY)
     hashes = [saved.key_hash for saved in store.experiments()]
     assert hashes == ["a" * 64, "b" * 64, None, None]  # of two with one key the first has it
     assert definition_of(store.experiments()[0]).step == 10
@@ -237,7 +242,7 @@ def test_a_path_of_no_file_is_refused(tmp_path: Path) -> None:
 OPEN = """
 import sys
 from pathlib import Path
-from whitelie.service.store.sqlite import SQLiteStore
+from whitelie.service.store.sqlite.store import SQLiteStore
 sys.stdin.read()
 store = SQLiteStore(Path(sys.argv[1]))
 print(store.new_epoch())
@@ -271,9 +276,9 @@ def test_a_second_server_is_refused_and_the_shell_is_not(path: Path, store: SQLi
     shell = SQLiteStore(path)
     with pytest.raises(InvalidInput, match="another server uses it"):
         shell.claim()
-    found = saved(shell, "a")
-    assert store.change(found, "by the server") is not None
-    assert shell.change(found, "by the shell") is None
+    experiment = saved(shell, "a")
+    assert store.change(experiment, "by the server") is not None
+    assert shell.change(experiment, "by the shell") is None
     store.close()
     shell.claim()
     shell.close()
@@ -293,7 +298,7 @@ def test_a_link_does_not_hide_a_server(path: Path, store: SQLiteStore, tmp_path:
             other.require_alone()
         assert list(other.commit(answered(1))) == [False]
         other.close()
-    assert sorted(found.name for found in tmp_path.glob("*.lock")) == ["whitelie.db.lock"]
+    assert sorted(lock.name for lock in tmp_path.glob("*.lock")) == ["whitelie.db.lock"]
     store.close()
     other = SQLiteStore(link)
     other.claim()
@@ -325,7 +330,7 @@ def test_a_file_with_two_names_is_refused(path: Path, tmp_path: Path) -> None:
 CLAIM = """
 import sys
 from pathlib import Path
-from whitelie.service.store.sqlite import SQLiteStore
+from whitelie.service.store.sqlite.store import SQLiteStore
 store = SQLiteStore(Path(sys.argv[1]))
 store.claim()
 print("claimed", flush=True)
@@ -344,17 +349,17 @@ def test_a_claim_ends_with_its_process(path: Path, store: SQLiteStore) -> None:
         store.claim()
 
 
-def test_a_lock_that_is_held_too_long_is_unavailable(
+def test_a_database_that_stays_locked_is_unavailable(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "WAIT", 0.05)
+    monkeypatch.setattr(file, "LOCK_TIMEOUT_SECONDS", 0.05)
     store = SQLiteStore(path)
     store.commit(answered(1))
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     tries: list[Callable[[], object]] = [
         lambda: store.commit(answered(2)),
-        lambda: store.fold(1, 200, 10),
+        lambda: store.join_minutes(1, 200, 10),
         lambda: store.save("a", "{}"),
         store.new_epoch,
         store.probe,
@@ -377,10 +382,10 @@ FULL = """
 import resource, signal, sys
 from itertools import count
 from pathlib import Path
-from whitelie.service.store import Batch, Place, Report, Unavailable
-from whitelie.service.store import BLOCK
-from whitelie.service.store.sqlite import SQLiteStore
-from whitelie.service.token import Decision
+from whitelie.service.store.contract import Batch, Cell, ReportedBit, Unavailable
+from whitelie.service.store.contract import BITS_PER_BLOCK
+from whitelie.service.store.sqlite.store import SQLiteStore
+from whitelie.service.store.contract import Decision
 
 folder, kind = Path(sys.argv[1]), sys.argv[2]
 filler = folder / "filler"
@@ -405,8 +410,8 @@ def empty():
 
 
 def batch(number):
-    decisions = [Decision(1, 0, 1, number * BLOCK + n, 100, 160) for n in range(10)]
-    return Batch({Place(1, 0, 100): 10}, [Report(one, 1) for one in decisions])
+    decisions = [Decision(1, 0, 1, number * BITS_PER_BLOCK + n, 100, 160) for n in range(10)]
+    return Batch({Cell(1, 0, 100): 10}, [ReportedBit(one, 1) for one in decisions])
 
 
 store = SQLiteStore(folder / "whitelie.db")
@@ -470,16 +475,16 @@ def test_a_full_disk_is_unavailable_until_it_is_not(tmp_path: Path, kind: str) -
 COMMIT = """
 import sys
 from pathlib import Path
-from whitelie.service.store import Batch, Place, Report
-from whitelie.service.store.sqlite import SQLiteStore
-from whitelie.service.token import Decision
+from whitelie.service.store.contract import Batch, Cell, ReportedBit
+from whitelie.service.store.sqlite.store import SQLiteStore
+from whitelie.service.store.contract import Decision
 
 store = SQLiteStore(Path(sys.argv[1]))
 epoch = store.new_epoch()
 for start in range(0, 10**9, 5):
     decisions = [Decision(1, 0, epoch, start + n, 100 + start // 50, 10**6) for n in range(5)]
-    places = {Place(1, 0, 100 + start // 50): 5}
-    batch = Batch(places, [Report(one, 1) for one in decisions], minute=start, steps={1: 12})
+    places = {Cell(1, 0, 100 + start // 50): 5}
+    batch = Batch(places, [ReportedBit(one, 1) for one in decisions], minute=start, steps={1: 12})
     assert all(store.commit(batch))
     print(epoch, start, flush=True)
 """
@@ -500,13 +505,13 @@ def test_what_was_acknowledged_survives_a_kill(path: Path) -> None:
                 acknowledged += [(epoch, start + n) for n in range(5)]
         store = SQLiteStore(path)
         reports = [
-            Report(decision(sequence, epoch=epoch, minute=100 + sequence // 50), 1)
+            ReportedBit(decision(sequence, epoch=epoch, minute=100 + sequence // 50), 1)
             for epoch, sequence in acknowledged
         ]
         assert not any(store.commit(Batch({}, reports)))
         (counts,) = store.totals(1).values()
         assert counts.issued == counts.answered == counts.ones == store.spent_bits()
-        (shown,) = store.shown(1).values()
+        (shown,) = store.published(1).values()
         steps = store.steps(1, 0, 10**9).values()
         assert sum(step.answered for step in steps) == shown.answered
         assert all(step.answered >= 12 for step in steps)

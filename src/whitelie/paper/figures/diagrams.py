@@ -1,4 +1,4 @@
-"""The paper's three illustrations: what feedback can tell, and how kl indices are read from it.
+"""The paper's three diagrams: what feedback can tell, and how kl indices are read from it.
 
 The curves are computed: from a g that the text describes, or from the functions that the algorithm
 runs.
@@ -13,7 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from whitelie.channel import RandomizedResponse
-from whitelie.figure import (
+from whitelie.kernel.divergence import divergence, lower_end, upper_end
+from whitelie.paper.figures.panels import blank, fit
+from whitelie.simulation.plot import (
     BLUE,
     DARK,
     DASH_DOT,
@@ -28,17 +30,15 @@ from whitelie.figure import (
     ink,
     label_ends,
 )
-from whitelie.kernel.divergence import divergence, lower_end, upper_end
-from whitelie.paper.figures import blank, fit
 
 WORSE, BEST = 0.3, 0.9
-"""μ_a and μ_1 of the first illustration."""
+"""μ_a and μ_1 of the first diagram."""
 
 STEEP_WORSE, STEEP_BEST = 0.4, 0.7
-"""μ_a and μ_1 of the second illustration."""
+"""μ_a and μ_1 of the second diagram."""
 
 RATE, PULLS, STEPS = 0.45, 100, 1_000
-"""λ̂_a(t), N_a(t) and t of the third illustration."""
+"""λ̂_a(t), N_a(t) and t of the third diagram."""
 
 INCREASING = RandomizedResponse(p00=0.8, p11=0.8)
 DECREASING = RandomizedResponse(p00=0.15, p11=0.15)
@@ -48,22 +48,22 @@ _GUIDE: Any = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (2, 2))}
 
 
 def hump(mu: float) -> float:
-    """g_a of the first illustration: g_a(μ) = 0.8 − 1.6·(μ − 0.6)² is the same at μ_a and μ_1."""
+    """g_a of the first diagram: g_a(μ) = 0.8 − 1.6·(μ − 0.6)² is the same at μ_a and μ_1."""
     return 0.8 - 1.6 * (mu - (WORSE + BEST) / 2) ** 2
 
 
 def steep(mu: float) -> float:
-    """g_a of the second illustration: g_a(μ) = 0.1 + 0.8/(1 + e^(−10·(μ − 0.55)))."""
+    """g_a of the second diagram: g_a(μ) = 0.1 + 0.8/(1 + e^(−10·(μ − 0.55)))."""
     return 0.1 + 0.8 / (1 + math.exp(-10 * (mu - 0.55)))
 
 
 def shallow(mu: float) -> float:
-    """g_1 of the second illustration: g_1(μ) = λ_a·(μ/μ_1)², so that λ_1 = λ_a."""
+    """g_1 of the second diagram: g_1(μ) = λ_a·(μ/μ_1)², so that λ_1 = λ_a."""
     return steep(STEEP_WORSE) * (mu / STEEP_BEST) ** 2
 
 
 def budget() -> float:
-    """f(t)/N of the third illustration, with f(t) = ln t + 3·ln ln t."""
+    """f(t)/N of the third diagram, with f(t) = ln t + 3·ln ln t."""
     return (math.log(STEPS) + 3 * math.log(math.log(STEPS))) / PULLS
 
 
@@ -143,7 +143,7 @@ def index() -> Figure:
 
 
 def ends() -> tuple[float, float]:
-    """The smallest and the largest mean feedback within the budget of the third illustration."""
+    """The smallest and the largest mean feedback within the budget of the third diagram."""
     return lower_end(RATE, budget()), upper_end(RATE, budget())
 
 

@@ -1,4 +1,4 @@
-"""What each picture is called, what it says, and how it is drawn."""
+"""The title and caption of each figure, and how it is drawn, saved and checked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,15 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from whitelie.page import Picture
-from whitelie.paper import figures, illustrations, runs, settings, tables
+from whitelie.page import PageFigure
+from whitelie.paper import experiments, runs
 from whitelie.paper.claims import Finding
-from whitelie.paper.runs import Runs, Scale, scenario_of
-from whitelie.paper.settings import SCENARIOS, Scenario
+from whitelie.paper.experiments import SCENARIOS, Scenario
+from whitelie.paper.figures import diagrams, panels
+from whitelie.paper.report import tables
+from whitelie.paper.report.tables import Entry, final_regrets
+from whitelie.paper.runs import Scale, StoredRuns, scenario_of
 from whitelie.paper.statements import examine
-from whitelie.paper.tables import Entry, final_regrets
 
 TITLES = {
     "uninformative": "An uninformative corruption function",
@@ -49,51 +51,51 @@ CAPTIONS = {
 
 
 @dataclass(frozen=True)
-class Sight:
-    """A picture, what its numbers say of the paper's statements, and those numbers."""
+class CheckedFigure:
+    """A figure for the page, what its numbers say of the paper's statements, and those numbers."""
 
-    picture: Picture
+    shown: PageFigure
     findings: Mapping[str, Finding]
     entries: Sequence[Entry]
 
 
 @dataclass(frozen=True)
-class Album:
-    """Draws pictures from filled runs into a folder."""
+class FigureMaker:
+    """Draws figures into a folder, from runs that have been simulated."""
 
-    kept: Runs
+    stored: StoredRuns
     scale: Scale
     folder: Path
 
-    def make(self, name: str) -> Sight:
-        """Draw a picture, save it, and examine its numbers."""
-        if name in settings.ILLUSTRATIONS:
-            return Sight(self._save(name, getattr(illustrations, name)()), {}, [])
-        if name in settings.PANELS:
+    def make(self, name: str) -> CheckedFigure:
+        """Draw a figure, save it, and examine its numbers."""
+        if name in experiments.DIAGRAMS:
+            return CheckedFigure(self._save(name, getattr(diagrams, name)()), {}, [])
+        if name in experiments.PANELS:
             return self._panel(name, scenario_of(name))
         if name == "exploration":
             return self._exploration()
-        result = self.kept.result(getattr(runs, name)(self.scale))
-        picture = self._save(name, getattr(figures, name)(result))
+        result = self.stored.result(getattr(runs, name)(self.scale))
+        shown = self._save(name, getattr(panels, name)(result))
         entries = tables.long_run(result) if name == "optimality" else tables.survey(result)
-        return Sight(picture, examine(name, result), entries)
+        return CheckedFigure(shown, examine(name, result), entries)
 
-    def _panel(self, name: str, scenario: Scenario) -> Sight:
+    def _panel(self, name: str, scenario: Scenario) -> CheckedFigure:
         if name.endswith("a"):
-            result = self.kept.result(runs.over_time(scenario, self.scale))
-            table, figure = tables.OVER_TIME, figures.over_time(result, scenario)
+            result = self.stored.result(runs.over_time(scenario, self.scale))
+            table, figure = tables.OVER_TIME, panels.over_time(result, scenario)
         elif name.endswith("b"):
-            result = self.kept.against_epsilon(scenario)
-            table, figure = tables.AGAINST_EPSILON, figures.against_epsilon(result, scenario)
+            result = self.stored.against_epsilon(scenario)
+            table, figure = tables.AGAINST_EPSILON, panels.against_epsilon(result, scenario)
         else:
-            result = self.kept.result(runs.local_and_global(scenario, self.scale))
-            table, figure = tables.LOCAL_AND_GLOBAL, figures.local_and_global(result, scenario)
+            result = self.stored.result(runs.local_and_global(scenario, self.scale))
+            table, figure = tables.LOCAL_AND_GLOBAL, panels.local_and_global(result, scenario)
         entries = final_regrets(table, scenario.title, result)
-        return Sight(self._save(name, figure), examine(name, result), entries)
+        return CheckedFigure(self._save(name, figure), examine(name, result), entries)
 
-    def _exploration(self) -> Sight:
+    def _exploration(self) -> CheckedFigure:
         results = {
-            scenario.title: self.kept.result(runs.exploration(scenario, self.scale))
+            scenario.title: self.stored.result(runs.exploration(scenario, self.scale))
             for scenario in SCENARIOS
         }
         entries = [
@@ -101,22 +103,22 @@ class Album:
             for title, result in results.items()
             for entry in final_regrets(tables.EXPLORATION, title, result)
         ]
-        return Sight(self._save("exploration", figures.exploration(results)), {}, entries)
+        return CheckedFigure(self._save("exploration", panels.exploration(results)), {}, entries)
 
-    def _save(self, name: str, figure: Figure) -> Picture:
-        figures.save(figure, self.folder, name)
+    def _save(self, name: str, figure: Figure) -> PageFigure:
+        panels.save(figure, self.folder, name)
         svg = (self.folder / f"{name}.svg").read_bytes()
-        title, caption = title_of(name), CAPTIONS[name[-1] if name in settings.PANELS else name]
-        return Picture(name, title, caption, f"{title}. {caption}", svg)
+        title, caption = title_of(name), CAPTIONS[name[-1] if name in experiments.PANELS else name]
+        return PageFigure(name, title, caption, f"{title}. {caption}", svg)
 
 
 def title_of(name: str) -> str:
-    """Return the title of a picture.
+    """Return the title of a figure.
 
     >>> title_of("2b")
     '2b. Scenario 1: regret against ε'
     """
-    if name not in settings.PANELS:
+    if name not in experiments.PANELS:
         return TITLES[name]
-    shown = {"a": "regret over time", "b": "regret against ε", "c": "local and global privacy"}
-    return f"{name}. {scenario_of(name).title}: {shown[name[-1]]}"
+    axes = {"a": "regret over time", "b": "regret against ε", "c": "local and global privacy"}
+    return f"{name}. {scenario_of(name).title}: {axes[name[-1]]}"

@@ -1,4 +1,4 @@
-"""The pictures of the reproduction: one function for each kind, from a result to a figure."""
+"""Panels: one function for each kind, from a result to a figure."""
 
 import math
 import os
@@ -18,46 +18,46 @@ from numpy.typing import NDArray
 from whitelie.bounds import lower_bound, lower_constant, randomized_response_bound
 from whitelie.channel import RandomizedResponse
 from whitelie.composition import rounded_up
-from whitelie.figure import (
+from whitelie.page import svg
+from whitelie.paper.experiments import NOT_IN_THE_PAPERS_FIGURES, Scenario
+from whitelie.paper.measures import uniform_play
+from whitelie.policy import DPUCBInt, policy_from_dict
+from whitelie.problem import Problem
+from whitelie.simulation.plot import (
+    FIRST_LOG_STEP,
     FONT,
     GREY,
     LEADER,
     PLAIN,
     SOLID,
-    START,
     TITLE,
     Panel,
     Theory,
     ink,
     looks,
 )
-from whitelie.page import svg
-from whitelie.paper.measures import uniform_play
-from whitelie.paper.settings import NOT_IN_THE_PAPERS_FIGURES, Scenario
-from whitelie.policy import DPUCBInt, policy_from_dict
-from whitelie.problem import Problem
-from whitelie.result import Result
+from whitelie.simulation.result import Result
 
 WIDTH, HEIGHT = 5.6, 4.0
 LEFT, BOTTOM, TOP, PADDING = 0.78, 0.5, 0.3, 0.08
 """The figure and its margins in inches; the right margin is as wide as the labels."""
 
 THEOREM_1: Theory = {"Theorem 1\n(lower bound)": lower_bound}
-OURS = " †"
+NOT_IN_PAPER = " †"
 """What marks the curves that the paper's figures do not have."""
 
-SETTLED = 100
-"""From where regret is drawn over time: before, it tells of the first pulls alone."""
+FIRST_STEP_DRAWN = 100
+"""Regret over time is drawn from this step on: before it depends on the first pulls alone."""
 
-INTERVALS = 24
-"""In how many spans, each as many times longer than the last, choices are counted together."""
+TIME_SPANS = 24
+"""In how many spans of time choices are counted; each is longer than the last by one factor."""
 
 
 def over_time(result: Result, scenario: Scenario) -> Figure:
     """Panel a: regret over time of nine policies under unequal noise, both on log scales."""
-    names = {name: name + OURS for name in NOT_IN_THE_PAPERS_FIGURES}
+    names = {name: name + NOT_IN_PAPER for name in NOT_IN_THE_PAPERS_FIGURES}
     panel = Panel(bands="pointwise", theory=THEOREM_1, names=names, scale="log")
-    axes = panel.over_time(_settled(result), result.problem, ax=blank(), time="log")
+    axes = panel.over_time(_drawn_regret(result), result.problem, ax=blank(), time="log")
     return fit(_titled(axes, scenario))
 
 
@@ -90,13 +90,13 @@ def local_and_global(result: Result, scenario: Scenario) -> Figure:
     names = {name: f"{name}\n{privacy(result, name)}" for name in result.policies}
     theory: Theory = {"Theorem 1, local\n(lower bound)": lower_bound}
     panel = Panel(bands="pointwise", theory=theory, names=names, scale="log")
-    axes = panel.over_time(_settled(result), result.problem, ax=blank(), time="log")
+    axes = panel.over_time(_drawn_regret(result), result.problem, ax=blank(), time="log")
     return fit(_titled(axes, scenario))
 
 
 def optimality(result: Result) -> Figure:
     """Regret over ln t: an asymptotically optimal policy comes down to Theorem 1's constant."""
-    regret = _settled(result)
+    regret = _drawn_regret(result)
     theory: Theory = {"Theorem 1\n(constant)": _constant}
     panel = Panel(bands="pointwise", theory=theory)
     ratio = regret / np.log(regret["time"])
@@ -136,7 +136,7 @@ def exploration(results: Mapping[str, Result]) -> Figure:
 
 
 def survey(result: Result) -> Figure:
-    """The share of choices that went to the right question, the arm of gap 0, as time goes on."""
+    """The share of choices that went to the right question, the arm of gap 0, over time."""
     share = 100 * right_share(result)
     panel = Panel(bands="pointwise", top=100)
     axes = panel.over_time(share, result.problem, ax=blank(), time="log")
@@ -150,7 +150,7 @@ def right_share(result: Result) -> xr.DataArray:
     """Return the share of pulls without regret in each span of time, at the span's middle."""
     right = result.pulls.sel(arm=result.dataset["gaps"].values == 0).sum("arm")
     times = result.pulls["time"].values
-    wanted = np.geomspace(START, times[-1], INTERVALS + 1)
+    wanted = np.geomspace(FIRST_LOG_STEP, times[-1], TIME_SPANS + 1)
     ends = np.unique(times[np.searchsorted(times, wanted).clip(max=len(times) - 1)])
     middles = np.sqrt(ends[1:] * ends[:-1])
     pulls = right.sel(time=ends)
@@ -181,7 +181,7 @@ def fit(axes: Axes) -> Figure:
     """Return the figure with a right margin in which all labels fit."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]  # matplotlib has no type for it
     labels = [text for text in axes.texts if isinstance(text, Annotation)]
     for _ in range(2):
         for label in labels:
@@ -203,9 +203,9 @@ def _points(axes: Axes, result: Result, places: NDArray[Any], *, named: bool) ->
     half = (places[0] - places[1]) / 2
     bound = lower_bound(result.problem, float(result.horizon))
     axes.vlines(bound, places[-1] - half, places[0] + half, color=GREY, linewidth=1.1)
-    found = result.summary()
+    summary = result.summary()
     for place, (name, look) in zip(places, looks(result.policies).items(), strict=True):
-        mean, lower, upper = found.loc[name, ["mean", "lower", "upper"]]
+        mean, lower, upper = summary.loc[name, ["mean", "lower", "upper"]]
         inside = look.colour if look.dash == SOLID else "white"
         style: Any = {"marker": look.marker, "markersize": 5, "markerfacecolor": inside}
         axes.hlines(place, lower, upper, color=look.colour, linewidth=1.6)
@@ -228,8 +228,8 @@ def _titled(axes: Axes, scenario: Scenario) -> Axes:
     return axes
 
 
-def _settled(result: Result) -> xr.DataArray:
-    return result.regret.sel(time=slice(min(SETTLED, result.horizon), None))
+def _drawn_regret(result: Result) -> xr.DataArray:
+    return result.regret.sel(time=slice(min(FIRST_STEP_DRAWN, result.horizon), None))
 
 
 def _printed(problem: Problem, horizon: Any) -> Any:

@@ -1,11 +1,11 @@
-"""The report of the reproduction: claims and verdicts, pictures, numbers, on one page."""
+"""The report of the reproduction as one page: claims and verdicts, figures, numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from whitelie import page
-from whitelie.page import Picture, Table
+from whitelie.page import PageFigure, Table
 
 SYMBOLS = {"reproduced": "✓", "reproduced with a caveat": "~", "not reproduced": "✗"}
 """The verdicts, best first, and the sign of each."""
@@ -69,16 +69,16 @@ class Claim(Protocol):
 
 @dataclass(frozen=True)
 class Section:
-    """Pictures that belong together."""
+    """Figures that belong together."""
 
     title: str
     intro: str
-    pictures: tuple[Picture, ...]
+    figures: tuple[PageFigure, ...]
 
 
 @dataclass(frozen=True)
-class Report:
-    """All that the page says, in the order in which it says it."""
+class ReportPage:
+    """The content of the page, from top to bottom."""
 
     headline: str
     quick: bool
@@ -98,6 +98,6 @@ class Report:
         return {verdict: verdicts.count(verdict) for verdict in SYMBOLS}
 
 
-def render(report: Report) -> str:
+def render(content: ReportPage) -> str:
     """Return the report as the text of one HTML file."""
-    return page.render("paper/report.html", report=report, symbols=SYMBOLS, Table=Table)
+    return page.render("paper/report/report.html", report=content, symbols=SYMBOLS, Table=Table)

@@ -3,18 +3,19 @@
 from collections.abc import Sequence
 
 from whitelie.page import Table
-from whitelie.paper import settings, tables
+from whitelie.paper import experiments
 from whitelie.paper.claims import Claim
+from whitelie.paper.report import tables
 
 
-def sentences(claims: Sequence[Claim], found: Sequence[Table]) -> tuple[str, ...]:
-    """Return what a busy reader should know, as far as the pictures were run."""
-    by_title = {table.title: table for table in found}
-    told = [_verdicts(claims)] if claims else []
-    main = settings.SCENARIOS[0].title
+def sentences(claims: Sequence[Claim], numbers: Sequence[Table]) -> tuple[str, ...]:
+    """Return what a busy reader should know, as far as its figures were made."""
+    by_title = {table.title: table for table in numbers}
+    summary = [_verdicts(claims)] if claims else []
+    main = experiments.SCENARIOS[0].title
     if main in _columns(by_title, tables.OVER_TIME):
         regret = _column(by_title[tables.OVER_TIME], main)
-        told.append(
+        summary.append(
             "On the main problem, where the best arm's feedback is the noisiest, regret is "
             f"{regret['kl-UCB-CF']} (kl-UCB-CF) and {regret['TS-CF']} (TS-CF) for learners that "
             f"correct for the noise, {regret['WR(kl-UCB)']} and {regret['WR(TS)']} when they are "
@@ -22,14 +23,14 @@ def sentences(claims: Sequence[Claim], found: Sequence[Table]) -> tuple[str, ...
         )
     if main in _columns(by_title, tables.AGAINST_EPSILON):
         regret = _column(by_title[tables.AGAINST_EPSILON], main)
-        told.append(
+        summary.append(
             "The price of privacy: on the main problem TS-CF loses "
             f"{regret['TS-CF, ε = 8']} at ε = 8, {regret['TS-CF, ε = 1']} at ε = 1 and "
             f"{regret['TS-CF, ε = 1/8']} at ε = 1/8."
         )
     if main in _columns(by_title, tables.LOCAL_AND_GLOBAL):
         regret = _column(by_title[tables.LOCAL_AND_GLOBAL], main)
-        told.append(
+        summary.append(
             "Local or global privacy: at ε = 1 DP-UCB-INT, which sees the true rewards, loses "
             f"{regret['DP-UCB-INT']} with this input and {regret['DP-UCB-INT, calibrated']} "
             f"calibrated to this total; kl-UCB-CF loses {regret['kl-UCB-CF']} and TS-CF "
@@ -37,18 +38,18 @@ def sentences(claims: Sequence[Claim], found: Sequence[Table]) -> tuple[str, ...
         )
     if tables.OPTIMALITY in by_title:
         slope = _column(by_title[tables.OPTIMALITY], "slope")
-        told.append(
+        summary.append(
             "Run a hundred times longer, regret grows per unit of ln T by "
             f"{slope['kl-UCB-CF']} (kl-UCB-CF) and {slope['TS-CF']} (TS-CF) times the least "
             "that is possible."
         )
     if tables.SURVEY in by_title:
         share = _column(by_title[tables.SURVEY], "right question")
-        told.append(
+        summary.append(
             f"Resampling a real survey, TS-CF gives {share['TS-CF']} of its choices to the right "
             f"question, and TS, which takes answers for the truth, {share['TS']}."
         )
-    return tuple(told)
+    return tuple(summary)
 
 
 def _verdicts(claims: Sequence[Claim]) -> str:

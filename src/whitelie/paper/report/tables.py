@@ -1,16 +1,16 @@
-"""The numbers behind the pictures as tables: means ± standard errors."""
+"""The numbers behind the figures as tables: means ± standard errors."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from whitelie.bands import t_interval
 from whitelie.bounds import lower_constant
 from whitelie.page import Table
 from whitelie.paper.measures import slopes
 from whitelie.paper.runs import decades
-from whitelie.result import Result
+from whitelie.simulation.intervals import t_interval
+from whitelie.simulation.result import Result
 
 OVER_TIME = "Regret under unequal noise (panels a)"
 AGAINST_EPSILON = "Regret against ε (panels b)"
@@ -51,10 +51,10 @@ def tables(entries: Iterable[Entry]) -> list[Table]:
 
 def final_regrets(table: str, column: str, result: Result) -> list[Entry]:
     """Return the regret of every policy at the horizon, and at every epsilon if there are any."""
-    found = result.summary().reset_index()
+    summary = result.summary().reset_index()
     return [
         Entry(table, _row(row), column, plus_minus(row["mean"], row["standard_error"]))
-        for row in found.to_dict("records")
+        for row in summary.to_dict("records")
     ]
 
 
@@ -65,9 +65,9 @@ def long_run(result: Result) -> list[Entry]:
     entries = []
     for name in result.policies:
         for time in times:
-            found = result.summary(at=time).loc[name]
+            regret = result.summary(at=time).loc[name]
             unit = constant * math.log(time)
-            text = plus_minus(found["mean"] / unit, found["standard_error"] / unit)
+            text = plus_minus(regret["mean"] / unit, regret["standard_error"] / unit)
             entries.append(Entry(OPTIMALITY, name, f"T = {time:,}", text))
         slope = t_interval(slopes(result)[name])
         text = plus_minus(float(slope["mean"]), float(slope["standard_error"]))

@@ -1,4 +1,4 @@
-"""The application: a value built from an engine and the operator's settings."""
+"""The ASGI application, built from an engine and the operator's settings."""
 
 import asyncio
 import re
@@ -13,24 +13,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from whitelie.service import http
-from whitelie.service.administration import HANDLERS, Call
-from whitelie.service.door import EVERYBODY, Door, Service
-from whitelie.service.engine import FAREWELL
+from whitelie.service.api import cors, http
+from whitelie.service.api.handlers import HANDLERS, Call
+from whitelie.service.api.hot_path import HotPath, Service
+from whitelie.service.api.operations import OPERATIONS, Operation
+from whitelie.service.api.static_files import PAGES
+from whitelie.service.engine.engine import LAST_COMMITS_TIMEOUT_SECONDS
+from whitelie.service.engine.maintenance import maintain
 from whitelie.service.log import failure
-from whitelie.service.operations import OPERATIONS, Operation
-from whitelie.service.pages import PAGES
-from whitelie.service.refusal import FAULT, Refusal, unavailable
-from whitelie.service.store import Unavailable
-from whitelie.service.upkeep import keep_up
+from whitelie.service.refusals import INTERNAL_ERROR, Refusal, unavailable
+from whitelie.service.store.contract import Unavailable
 
-LONGEST = 10.0
-"""Seconds that reading may take."""
+READ_TIMEOUT_SECONDS = 10.0
+"""How long an operation that reads may take."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def build(service: Service) -> Door:
+def build(service: Service) -> HotPath:
     """Return the ASGI application."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
@@ -42,13 +42,14 @@ def build(service: Service) -> Door:
     routes += [Route(path, page) for path, page in PAGES]
 
     @asynccontextmanager
-    async def living(_: Starlette) -> AsyncIterator[None]:
-        await service.engine.roster.refresh()
-        upkeep = asyncio.create_task(keep_up(service.engine))
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await service.engine.directory.refresh()
+        maintenance = asyncio.create_task(maintain(service.engine))
         yield
         service.engine.end_pauses()
-        await asyncio.wait([upkeep], timeout=FAREWELL)  # it may wait for a store that is away
-        upkeep.cancel()
+        # It may wait for a store that does not answer.
+        await asyncio.wait([maintenance], timeout=LAST_COMMITS_TIMEOUT_SECONDS)
+        maintenance.cancel()
         await service.engine.close()
 
     refusals: dict[Any, Any] = {
@@ -56,9 +57,9 @@ def build(service: Service) -> Door:
         HTTPException: _refuse_route,
         Exception: _refuse_fault,
     }
-    inside = Starlette(routes=routes, exception_handlers=refusals, lifespan=living)
-    inside.router.redirect_slashes = False
-    return Door(service, inside)
+    others = Starlette(routes=routes, exception_handlers=refusals, lifespan=lifespan)
+    others.router.redirect_slashes = False
+    return HotPath(service, others)
 
 
 def _endpoint(service: Service, operations: dict[str, Operation]) -> Endpoint:
@@ -68,8 +69,8 @@ def _endpoint(service: Service, operations: dict[str, Operation]) -> Endpoint:
         _check_key(service, operation, request)
         body = await _body(operation, request)
         try:
-            async with asyncio.timeout(LONGEST if method == "GET" else None):
-                await _catch_up(service, request)
+            async with asyncio.timeout(READ_TIMEOUT_SECONDS if method == "GET" else None):
+                await _refresh(service, request)
                 answer = await HANDLERS[operation.name](Call(service, request, body))
         except (Unavailable, TimeoutError):
             raise unavailable() from None
@@ -80,7 +81,7 @@ def _endpoint(service: Service, operations: dict[str, Operation]) -> Endpoint:
         else:
             encoded = msgspec.json.encode(answer)
             response = Response(encoded, operation.status, media_type="application/json")
-        response.raw_headers += [*http.SAFETY, *_shared(request)]
+        response.raw_headers += [*http.SECURITY_HEADERS, *cors.operator_headers(request.url.path)]
         return response
 
     return endpoint
@@ -89,18 +90,18 @@ def _endpoint(service: Service, operations: dict[str, Operation]) -> Endpoint:
 def _check_key(service: Service, operation: Operation, request: Request) -> None:
     if not operation.roles:
         return
-    engine = service.engine
-    key = engine.roster.keyring.find(http.header(request.scope, b"authorization"), engine.minute)
+    engine, authorization = service.engine, http.header(request.scope, b"authorization")
+    key = engine.directory.keyring.find(authorization, engine.clock.minute)
     if key.role not in operation.roles:
         allowed = " or ".join(operation.roles)
         raise Refusal("not_allowed", f"this needs a key of role {allowed}", "Authorization")
 
 
-async def _catch_up(service: Service, request: Request) -> None:
-    """Know what other servers have created, and what they have changed before changing it."""
-    roster, id = service.engine.roster, request.path_params.get("id")
-    if request.method not in ("GET", "HEAD") or (id is not None and not roster.has(id)):
-        await roster.refresh_or_refuse()
+async def _refresh(service: Service, request: Request) -> None:
+    """Read what other servers have created, and before a change what they have changed."""
+    directory, id = service.engine.directory, request.path_params.get("id")
+    if request.method not in ("GET", "HEAD") or (id is not None and not directory.has(id)):
+        await directory.refresh_or_refuse()
 
 
 async def _body(operation: Operation, request: Request) -> Any:
@@ -117,19 +118,18 @@ async def _body(operation: Operation, request: Request) -> Any:
 
 
 def _number(text: str) -> int | str:
-    """Return what a query says, in which a number is nothing but digits."""
+    """Return the value of a query parameter; digits alone are a number."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else text
 
 
 async def _refuse(request: Request, refused: Refusal) -> Response:
     response = Response(refused.body, refused.status)
-    response.raw_headers += [*http.refusal_headers(refused), *http.SAFETY, *_shared(request)]
+    response.raw_headers += [
+        *http.refusal_headers(refused),
+        *http.SECURITY_HEADERS,
+        *cors.operator_headers(request.url.path),
+    ]
     return response
-
-
-def _shared(request: Request) -> list[http.Header]:
-    """Return the header that lets every page read what devices are promised."""
-    return [EVERYBODY] if request.url.path.endswith("/privacy") else []
 
 
 async def _refuse_route(request: Request, error: HTTPException) -> Response:
@@ -144,4 +144,4 @@ async def _refuse_route(request: Request, error: HTTPException) -> Response:
 
 async def _refuse_fault(request: Request, error: Exception) -> Response:
     failure(error)
-    return await _refuse(request, FAULT)
+    return await _refuse(request, INTERNAL_ERROR)

@@ -1,13 +1,14 @@
-"""The open connections of a process: how many there may be, who goes when there are too many.
+"""The open connections of a process: how many there may be, and which are closed beyond that.
 
-A connection costs a file, and a process has only so many. When all are taken, connections that wait
-for their peer, to speak or to read, are closed: the longest-waiting ones of whoever has most of
-them. Who that is, networks say as they do for limits: what 16 lines may have, a /48 may have. Whose
-request is at work is never cut off. A trusted proxy speaks for many visitors, so its connections go
-only if no others wait. If none waits, the newcomer is refused.
+A connection costs a file descriptor, and a process has a limited number. When all are taken, the
+service closes idle connections: those that wait for their peer to send or to read. It takes the
+longest-waiting ones of the visitor who has most. Visitors are told apart by network, as for limits:
+a /48 may have as many as 16 addresses. A connection whose request is being served is never closed.
+A trusted proxy speaks for many visitors, so its connections are closed only if no others are idle.
+If none is idle, the new connection is refused.
 
-Looking at all connections takes milliseconds, so it must not happen for every newcomer of a flood:
-many go at once, and where few can go, nobody looks again before the next sweep.
+A look at all connections takes milliseconds, so it must not happen for every new connection of a
+flood: many are closed at once, and if few could be closed, the next look waits for the next sweep.
 """
 
 import resource
@@ -20,142 +21,142 @@ from uvicorn.server import ServerState
 
 from whitelie.errors import InvalidInput
 from whitelie.service import log
-from whitelie.service.limits import NETWORKS, networks
+from whitelie.service.api.limits import NETWORKS, networks
 
-RESERVE = 256
-"""Files that are not for visitors: for the store, the log, those who wait to be accepted, and those
-who are told that all is full."""
+RESERVED_FILES = 256
+"""Files that are not for visitors: for the store, the log, connections that wait to be accepted,
+and connections that are told that all are taken."""
 
-USUAL_CONNECTIONS = 10_000
-"""The most connections of a process, if it has files enough and the operator says nothing."""
+DEFAULT_MAX_CONNECTIONS = 10_000
+"""For a process that has files enough, if the operator gives no other number."""
 
-MANY_FILES = 1 << 20
-"""Files of a process that has no limit."""
+FILES_IF_UNLIMITED = 1 << 20
+"""How many files a process without a limit is taken to have."""
 
-MOST_REFUSED = 64
-"""Newcomers who are told at a time that all is full; beyond them the connection is just cut."""
+MAX_ANSWERED_REFUSALS = 64
+"""How many refused connections may be open to get an answer; beyond that they are just closed."""
 
-SHARE_MADE = 32
-"""When room is made, one in so many goes at once."""
+CLOSED_ONE_IN = 32
+"""When all connections are taken, one in so many is closed at once."""
 
-PARTS = tuple(1 / times for _, times in NETWORKS)
-"""What a connection counts for in each network around its address: a /48 may have 16 for one."""
+NETWORK_WEIGHTS = tuple(1 / times for _, times in NETWORKS)
+"""What a connection counts for in each network around its address: 1/16 in its /48."""
 
-QUIET = 60.0
-"""Seconds between two lines in the log about refused connections: a flood must not fill disks."""
+LOG_INTERVAL_SECONDS = 60.0
+"""Between two lines in the log about refused connections: a flood must not fill the disk."""
 
 
 class Connection(Protocol):
-    """What is asked of a connection here."""
+    """What this module needs of a connection."""
 
     address: str
     networks: tuple[bytes, ...]
     since: float
 
     def check(self, now: float) -> bool:
-        """End it if it has taken too long; return whether its peer has to act, not the service."""
+        """Close it if it is overdue; return whether it waits for its peer, not for the service."""
 
     def refuse(self, code: str) -> None:
-        """Answer with an error and end."""
+        """Answer with an error, and close."""
 
-    def cut(self) -> None:
-        """End it at once."""
+    def abort(self) -> None:
+        """Close it at once."""
 
 
 class Connections(ServerState):
-    """The connections of a uvicorn server, watched once a second."""
+    """The connections of a uvicorn server, checked once a second."""
 
     connections: set[Any]
 
-    def __init__(self, most: int, trusted_proxies: str | list[str]) -> None:
+    def __init__(self, limit: int, trusted_proxies: str | list[str]) -> None:
         super().__init__()
-        self.most = most
+        self.limit = limit
         self.now = 0.0
         self.refused: Counter[str] = Counter()
         self._is_full = False
-        self._said = float("-inf")
+        self._logged_at = float("-inf")
         self._trusted = ProxyHeadersMiddleware(_nobody, trusted_proxies).trusted_hosts
 
-    def admit(self, newcomer: Connection) -> None:
-        """Make room for a connection that was just opened, or refuse it."""
-        address = newcomer.address
-        newcomer.networks = () if address in self._trusted else networks(address)
+    def admit(self, new: Connection) -> None:
+        """Accept a new connection, if need be by closing others, or refuse it."""
+        address = new.address
+        new.networks = () if address in self._trusted else networks(address)
         open_now = len(self.connections)
-        if open_now <= self.most or (not self._is_full and self._make_room(newcomer)):
+        if open_now <= self.limit or (not self._is_full and self._make_room(new)):
             return
-        if open_now <= self.most + MOST_REFUSED:
-            newcomer.refuse("too_many_connections")
+        if open_now <= self.limit + MAX_ANSWERED_REFUSALS:
+            new.refuse("too_many_connections")
         else:
             self.refused["too_many_connections"] += 1
-            newcomer.cut()
+            new.abort()
 
     def sweep(self, now: float) -> None:
-        """End connections that have taken too long; say in the log how many were refused."""
+        """Close connections that are overdue; log how many were refused."""
         self.now = now
         self._is_full = False
         for connection in list(self.connections):
             self._check(connection)
-        if self.refused and now - self._said >= QUIET:
+        if self.refused and now - self._logged_at >= LOG_INTERVAL_SECONDS:
             log.event("connections_refused", **self.refused)
             self.refused.clear()
-            self._said = now
+            self._logged_at = now
 
     def _check(self, connection: Connection) -> bool:
-        """Check a connection; a fault in one must not end the service of all."""
+        """Check a connection; an error in one must not stop the service for all."""
         try:
             return connection.check(self.now)
         except Exception as error:
             log.failure(error)
-            connection.cut()
+            connection.abort()
             return False
 
-    def _make_room(self, newcomer: Connection) -> bool:
-        """Close connections of whoever has most that wait; return whether it helps."""
-        others = self.connections - {newcomer}
+    def _make_room(self, new: Connection) -> bool:
+        """Close idle connections of the visitor who has most; return whether that helps."""
+        others = self.connections - {new}
         waiting = [each for each in others if self._check(each)]
-        if len(self.connections) - len(waiting) > self.most:
+        if len(self.connections) - len(waiting) > self.limit:
             self._is_full = True
-            return False  # those who wait were refused too, and are to read why
+            return False  # the idle ones were refused too, and still read why
         visitors = [each for each in waiting if each.networks] or waiting
         visitors.sort(key=attrgetter("since"), reverse=True)
         ranks = _ranks(visitors)
-        wanted = max(self.most // SHARE_MADE, 1)
+        wanted = max(self.limit // CLOSED_ONE_IN, 1)
         enough = max(min(wanted, len(visitors) // 2), 1)
         self._is_full = enough < wanted
-        for place in sorted(range(len(visitors)), key=ranks.__getitem__)[-enough:]:
-            visitors[place].cut()
+        for index in sorted(range(len(visitors)), key=ranks.__getitem__)[-enough:]:
+            visitors[index].abort()
         return True
 
 
 def _ranks(connections: list[Connection]) -> list[float]:
-    """Return for each connection how many its holder has up to it, in parts of what it may have."""
-    held: dict[bytes, float] = {}
+    """Return how many connections its visitor has up to each, weighted by network."""
+    counts: dict[bytes, float] = {}
     ranks = []
     for each in connections:
         rank = 0.0
-        for network, part in zip(each.networks, PARTS, strict=False):
-            held[network] = has = held.get(network, 0.0) + part
-            rank = max(rank, has)
+        for network, weight in zip(each.networks, NETWORK_WEIGHTS, strict=False):
+            counts[network] = counts.get(network, 0.0) + weight
+            rank = max(rank, counts[network])
         ranks.append(rank)
     return ranks
 
 
-def most_connections(wanted: int | None) -> tuple[int, int]:
-    """Return how many connections a process may have, and how many more files are left.
+def max_connections(wanted: int | None) -> tuple[int, int]:
+    """Return how many connections this process may have, and how many files are left then.
 
-    It raises its limit of files as far as it may.
+    Raise the process's limit of open files as far as the system allows.
     """
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
-        files = MANY_FILES
+        files = FILES_IF_UNLIMITED
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-    possible = max(files - RESERVE, files // 2)
+    possible = max(files - RESERVED_FILES, files // 2)
     if wanted is not None and wanted > possible:
-        reason = f"{files} files (ulimit -Hn, LimitNOFILE=) are enough for {possible}: allow more"
+        reason = f"{files} open files (ulimit -Hn, LimitNOFILE=) allow {possible}: raise that limit"
         raise InvalidInput("connections", wanted, reason)
-    most = wanted or min(possible, USUAL_CONNECTIONS)
+    most = wanted or min(possible, DEFAULT_MAX_CONNECTIONS)
     return most, files - most
 
 
 async def _nobody(*_: object) -> None:
-    """An application that is never called: uvicorn's middleware knows which addresses to trust."""
+    """An application that is never called: only the middleware's trusted addresses are used."""

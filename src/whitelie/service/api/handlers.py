@@ -1,4 +1,4 @@
-"""What operators ask for: experiments created, changed, watched and rolled back."""
+"""Handlers of all operations but decisions and feedback: what operators ask for."""
 
 import asyncio
 import hashlib
@@ -11,35 +11,48 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from whitelie.service import openapi, registry, wire
-from whitelie.service.door import Service
-from whitelie.service.engine import Engine
-from whitelie.service.http import header
-from whitelie.service.learner import Learner
+from whitelie.service import wire
+from whitelie.service.api import openapi
+from whitelie.service.api.hot_path import Service
+from whitelie.service.api.http import header
+from whitelie.service.api.metrics import exposition
+from whitelie.service.engine import administration
+from whitelie.service.engine.engine import Engine
+from whitelie.service.engine.learner import Learner
+from whitelie.service.engine.recount import recount
+from whitelie.service.engine.results_cache import cached_results, latest_results
+from whitelie.service.experiment import changes
+from whitelie.service.experiment.arrival import arrival_of
+from whitelie.service.experiment.definition import DEFAULT_POLICY
+from whitelie.service.experiment.privacy_statement import statement_of
+from whitelie.service.experiment.results_csv import csv
 from whitelie.service.log import event
-from whitelie.service.metrics import exposition
-from whitelie.service.moment import DAY, minute_of, time_of
-from whitelie.service.privacy import statement_of
-from whitelie.service.refusal import Refusal, unavailable
-from whitelie.service.results import csv
-from whitelie.service.standing import arrival_of
-from whitelie.service.store import Counts, Step, Unavailable
-from whitelie.service.watch import latest_results, watched_results
+from whitelie.service.minutes import DAY, minute_of, time_of
+from whitelie.service.refusals import Refusal, unavailable
+from whitelie.service.store.contract import Counts, Step, Unavailable
 
 USUAL_BUCKETS = 1_000
-MOST_BUCKETS = 10_000
-MOST_CELLS = 200_000
-HEARTBEAT = 15
-STEADY = "epochs", "experiments", "keys", "steps"
-"""Tables in which a single report makes no row."""
+"""Most buckets of a history whose width the client leaves to the service."""
 
-ADDED_SINCE = "step", "sending"
-"""Fields of an experiment to create that were unknown when all fields named a request."""
+MOST_BUCKETS = 10_000
+"""Most buckets of any history."""
+
+MOST_CELLS = 200_000
+"""Most buckets times arms of any history."""
+
+HEARTBEAT_SECONDS = 15
+"""How long a stream may be silent."""
+
+READER_TABLES = "epochs", "experiments", "keys", "steps"
+"""Tables that readers may see: a single report adds no row to them."""
+
+ADDED_SINCE = "step", "sending", "goal", "expect", "delta", "tolerance", "then"
+"""Fields of a new experiment that earlier versions, which hashed all fields, did not have."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request, checked: its service and its body or query."""
+    """One request whose key, body and query are checked."""
 
     service: Service
     request: Request
@@ -53,7 +66,7 @@ class Call:
     @property
     def learner(self) -> Learner:
         """The experiment that the path names."""
-        return self.engine.roster.find(self.request.path_params["id"])
+        return self.engine.directory.find(self.request.path_params["id"])
 
     @property
     def is_admin(self) -> bool:
@@ -62,7 +75,7 @@ class Call:
 
 
 def _is_admin(engine: Engine, authorization: bytes | None) -> bool:
-    return engine.roster.keyring.find(authorization, engine.minute).role == "admin"
+    return engine.directory.keyring.find(authorization, engine.clock.minute).role == "admin"
 
 
 Handler = Callable[[Call], Awaitable[Any]]
@@ -71,20 +84,18 @@ Handler = Callable[[Call], Awaitable[Any]]
 async def create(call: Call) -> wire.Experiment:
     """Create an experiment, or return the one that the same request created before."""
     creation, former = _creation(call)
-    experiment = call.service.rules.create(call.body, call.engine.minute, creation)
-    arguments = call.engine.store, experiment, former
-    saved, is_new = await call.engine.write(registry.create, *arguments)
-    await call.engine.roster.refresh_if_possible()
+    experiment = call.service.validator.create(call.body, call.engine.clock.minute, creation)
+    saved, is_new = await administration.create(call.engine, experiment, former)
     if is_new:
         event("experiment_created", id=saved.slug)
-    return registry.definition_of(saved).view(saved.slug)
+    return changes.definition_of(saved).view(saved.slug)
 
 
 def _creation(call: Call) -> tuple[str | None, str | None]:
-    """Return the name of a request that can be repeated, and the one that earlier versions gave it.
+    """Return what identifies a request by its Idempotency-Key, now and in earlier versions.
 
-    Fields that were not given are no part of it: those that a later version adds change no name.
-    Before, all were part of it that there were.
+    Only fields that were given are hashed, so that a field which a later version adds changes no
+    hash. Earlier versions hashed all fields that they knew.
     """
     key = call.request.headers.get("idempotency-key")
     if key is None:
@@ -92,6 +103,12 @@ def _creation(call: Call) -> tuple[str | None, str | None]:
     if not 0 < len(key) <= 255:
         raise Refusal("invalid_field", "it has 1 to 255 characters", "Idempotency-Key")
     given, whole = _given(call.body), msgspec.to_builtins(call.body)
+    # Earlier versions had a default instead of no policy, and no policy with `know`.
+    if given.get("policy") == DEFAULT_POLICY:
+        del given["policy"]
+    policy = whole["policy"] = whole["policy"] or DEFAULT_POLICY
+    if isinstance(policy, dict) and policy["know"] is None:
+        del policy["know"]
     former = {name: value for name, value in whole.items() if name not in ADDED_SINCE}
     is_former = not any(name in given for name in ADDED_SINCE)
     key_hash = _hash_of(key.encode())
@@ -102,7 +119,7 @@ def _creation(call: Call) -> tuple[str | None, str | None]:
 
 
 def _given(asked: Any) -> Any:
-    """Return what was asked for without all that is as if it were not given."""
+    """Return what was asked for, without fields that have their default."""
     if isinstance(asked, list):
         return [_given(each) for each in asked]
     if not isinstance(asked, msgspec.Struct):
@@ -121,7 +138,7 @@ def _hash_of(text: bytes) -> str:
 async def list_all(call: Call) -> wire.Experiments:
     """Return all experiments."""
     return wire.Experiments(
-        [learner.experiment.view(learner.slug) for learner in call.engine.roster]
+        [learner.experiment.view(learner.slug) for learner in call.engine.directory]
     )
 
 
@@ -133,30 +150,46 @@ async def show(call: Call) -> wire.Experiment:
 async def change(call: Call) -> wire.Experiment:
     """Change an experiment."""
     learner = call.learner
-    changed = call.service.rules.change(learner.experiment, call.body)
-    try:
-        await call.engine.write(registry.change, call.engine.store, learner.saved, changed)
-    finally:
-        await call.engine.roster.refresh_if_possible()
+    changed = call.service.validator.change(learner.experiment, call.body)
+    await administration.change(call.engine, learner, changed)
     event("experiment_changed", id=learner.slug, status=changed.status)
+    return changed.view(learner.slug)
+
+
+async def ship(call: Call) -> wire.Experiment:
+    """Let everybody see one arm."""
+    learner, minute = call.learner, call.engine.clock.minute
+    changed = call.service.validator.ship(learner.experiment, call.body.arm, minute)
+    if changed != learner.experiment:
+        await administration.change(call.engine, learner, changed)
+        event("shipped", id=learner.slug, arm=call.body.arm, by="admin")
+    return changed.view(learner.slug)
+
+
+async def unship(call: Call) -> wire.Experiment:
+    """Let the experiment go on as before an arm was shipped."""
+    learner = call.learner
+    changed = call.service.validator.unship(learner.experiment, call.engine.clock.minute)
+    await administration.change(call.engine, learner, changed)
+    event("unshipped", id=learner.slug)
     return changed.view(learner.slug)
 
 
 async def delete(call: Call) -> None:
     """Delete an experiment and all its counts."""
     learner = call.learner
-    await call.engine.delete(learner)
+    await administration.delete(call.engine, learner)
     event("experiment_deleted", id=learner.slug)
 
 
 async def results(call: Call) -> Any:
-    """Return what the reports say; admins see also how late they come."""
+    """Return what the reports say; admins also see how late they come."""
     learner = call.learner
-    found = await latest_results(call.engine, learner, is_admin=call.is_admin)
+    latest = await latest_results(call.engine, learner, is_admin=call.is_admin)
     if not call.is_admin:
-        return found
-    wanted = call.engine.store, learner.number, learner.experiment, call.engine.minute
-    return msgspec.structs.replace(found, arrival=await asyncio.to_thread(arrival_of, *wanted))
+        return latest
+    wanted = call.engine.store, learner.number, learner.experiment, call.engine.clock.minute
+    return msgspec.structs.replace(latest, arrival=await asyncio.to_thread(arrival_of, *wanted))
 
 
 async def results_csv(call: Call) -> Response:
@@ -171,7 +204,7 @@ async def history(call: Call) -> wire.History:
     """Return counts over time."""
     learner, period = call.learner, call.body
     start = learner.experiment.created if period.start is None else minute_of(period.start)
-    stop = call.engine.minute + 1 if period.stop is None else minute_of(period.stop)
+    stop = call.engine.clock.minute + 1 if period.stop is None else minute_of(period.stop)
     if stop <= start:
         raise Refusal("invalid_field", "the period must end after it begins", "to")
     most = min(MOST_BUCKETS, MOST_CELLS // len(learner.issued))
@@ -186,11 +219,11 @@ async def history(call: Call) -> wire.History:
 
     def read() -> list[wire.Bucket]:
         store = call.engine.store
-        found = store.history(*span)
+        counted = store.history(*span)
         if not is_admin:
-            found = _in_steps(found, store.steps(*span))
+            counted = _in_steps(counted, store.steps(*span))
         buckets: dict[int, dict[int, Counts]] = {}
-        for (minute, arm), counts in sorted(found.items()):
+        for (minute, arm), counts in sorted(counted.items()):
             buckets.setdefault(minute, {})[arm] = counts
         return [
             wire.Bucket(time_of(minute), _by_key(keys, arms)) for minute, arms in buckets.items()
@@ -204,17 +237,17 @@ def _in_steps(
 ) -> Mapping[tuple[int, int], Counts]:
     """Return decisions by the minute of issue, and reports by the minute in which they were shown.
 
-    A place where nothing was issued would tell of a late report: it is left out.
+    A place where nothing was issued is left out: it would tell of a late report.
     """
-    found = {place: Counts(counts.issued) for place, counts in issued.items() if counts.issued > 0}
+    shown = {place: Counts(counts.issued) for place, counts in issued.items() if counts.issued > 0}
     for place, step in steps.items():
-        known = found.get(place, Counts())
-        found[place] = known._replace(answered=step.answered, ones=step.ones)
-    return found
+        known = shown.get(place, Counts())
+        shown[place] = known._replace(answered=step.answered, ones=step.ones)
+    return shown
 
 
 def _fitting(minutes: int, most: int) -> int:
-    """Return the shortest usual width of which a thousand, or at most `most`, are enough."""
+    """Return the shortest usual width that makes at most 1,000 buckets, and at most `most`."""
     usual = min(USUAL_BUCKETS, most)
     return next((width for width in (1, 5, 15, 60, 360) if minutes <= width * usual), DAY)
 
@@ -224,22 +257,22 @@ def _by_key(keys: Sequence[str], arms: Mapping[int, Counts]) -> list[wire.ArmCou
 
 
 async def roll_back(call: Call) -> wire.Removed:
-    """Remove the counts of a span of minutes."""
+    """Remove the counts of a span of minutes; their tokens expire."""
     learner, span = call.learner, call.body
     start, stop = minute_of(span.start), minute_of(span.stop)
     for field, time in (("from", span.start), ("to", span.stop)):
         if time.second or time.microsecond:
             raise Refusal("invalid_field", "give whole minutes", field)
     if start < 0:
-        raise Refusal("invalid_field", "a span begins after 1970 does", "from")
-    if not start < stop <= call.engine.minute:
-        message = "a span ends after it begins, and before the minute that it is now"
+        raise Refusal("invalid_field", "a span begins in 1970 or later", "from")
+    if not start < stop <= call.engine.clock.minute:
+        message = "a span must end after it begins, and cannot include the current minute"
         raise Refusal("invalid_field", message, "to")
-    joined = learner.experiment.joined_before(call.engine.minute)
+    joined = learner.experiment.joined_before(call.engine.clock.minute)
     if start < joined and (start % DAY or min(stop, joined) % DAY):
         message = f"minutes before {time_of(joined):%Y-%m-%d} are joined: give whole days of UTC"
         raise Refusal("invalid_field", message, "from")
-    removed = await call.engine.roll_back(learner, start, stop)
+    removed = await administration.roll_back(call.engine, learner, start, stop)
     event("rolled_back", id=learner.slug, start=time_of(start), stop=time_of(stop))
     return wire.Removed(_by_key(tuple(learner.experiment.positions), removed))
 
@@ -259,37 +292,43 @@ async def stream(call: Call) -> Response:
 
 
 async def _events(engine: Engine, learner: Learner, key: bytes | None) -> AsyncIterator[bytes]:
-    sent, silent = b"", 0
-    while learner in engine.roster and not engine.is_closing:
-        if not engine.roster.keyring.has(key, engine.minute):
+    sent, silent, was_certified = b"", 0, None
+    while learner in engine.directory and not engine.is_closing:
+        if not engine.directory.keyring.has(key, engine.clock.minute):
             return
-        found, is_admin = sent, _is_admin(engine, key)
+        latest, is_admin, certified = sent, _is_admin(engine, key), b""
         with suppress(Unavailable):  # then what was sent is still the latest
-            latest = await watched_results(engine, learner, is_admin=is_admin)
-            found = msgspec.json.encode(latest)
+            results = await cached_results(engine, learner, is_admin=is_admin)
+            latest = msgspec.json.encode(results)
+            is_certified = results.certificate.state == "certified"
+            if is_certified and was_certified is False:
+                certified = msgspec.json.encode(results.certificate)
+            was_certified = is_certified
         silent += 1
-        if found != sent:
-            sent, silent = found, 0
-            yield b"event: results\ndata: " + found + b"\n\n"
-        elif silent >= HEARTBEAT:
+        if latest != sent:
+            sent, silent = latest, 0
+            yield b"event: results\ndata: " + latest + b"\n\n"
+            if certified:
+                yield b"event: certified\ndata: " + certified + b"\n\n"
+        elif silent >= HEARTBEAT_SECONDS:
             silent = 0
             yield b": still here\n\n"
         await engine.pause(1)
 
 
 async def stored(call: Call) -> wire.Stored:
-    """Return how many rows each table has; for readers, those in which no single report shows."""
+    """Return how many rows each table has; readers see some tables only."""
     tables = dict(await asyncio.to_thread(call.engine.store.sizes))
-    return wire.Stored(tables if call.is_admin else {name: tables[name] for name in STEADY})
+    return wire.Stored(tables if call.is_admin else {name: tables[name] for name in READER_TABLES})
 
 
 async def healthz(call: Call) -> wire.Health:
-    """The process lives if it answers."""
+    """Say that the process lives: it answers."""
     return wire.Health("ok")
 
 
 async def readyz(call: Call) -> wire.Health:
-    """Whether the store works, as far as is known, and the clock can be trusted."""
+    """Say whether the store can be written, as far as is known, and the clock is trusted."""
     if not call.engine.writer.is_available:
         raise unavailable()
     call.engine.clock.check()
@@ -300,9 +339,9 @@ async def metrics(call: Call) -> Response:
     """Return counters for Prometheus."""
     if call.engine.store.is_shared:
         with suppress(Unavailable):  # then the latest counts that are known here will do
-            await call.engine.recount(list(call.engine.roster))
-    found = await asyncio.to_thread(exposition, call.engine, is_admin=call.is_admin)
-    return Response(found, media_type="text/plain; version=0.0.4")
+            await recount(call.engine, list(call.engine.directory))
+    text = await exposition(call.engine, is_admin=call.is_admin)
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
 async def document(call: Call) -> Response:
@@ -315,6 +354,8 @@ HANDLERS: dict[str, Handler] = {
     "list": list_all,
     "show": show,
     "change": change,
+    "ship": ship,
+    "unship": unship,
     "delete": delete,
     "results": results,
     "results_csv": results_csv,
@@ -328,4 +369,4 @@ HANDLERS: dict[str, Handler] = {
     "metrics": metrics,
     "openapi": document,
 }
-"""Who does each operation that is not done at the door."""
+"""The handler of each operation that is not on the hot path."""

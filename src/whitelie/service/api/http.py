@@ -6,20 +6,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from whitelie.service.refusal import Refusal
+from whitelie.service.api.cors import EXPOSE_RETRY_AFTER, Header
+from whitelie.service.refusals import Refusal
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Header = tuple[bytes, bytes]
 Body = TypeVar("Body")
 
 JSON = (b"content-type", b"application/json")
-SAFETY: tuple[Header, ...] = (
+SECURITY_HEADERS: tuple[Header, ...] = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 )
-LARGEST_BODY = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 MEDIA_TYPES = ("", "application/json", "text/plain")
 
 
@@ -32,7 +32,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 async def read(scope: Scope, receive: Receive) -> bytes:
-    """Return a request's body, or refuse one that is too large or of another kind than JSON."""
+    """Return a request's body, or refuse one that is too large or is not JSON."""
     kind = (header(scope, b"content-type") or b"").split(b";")[0].strip().lower()
     if kind.decode("latin-1") not in MEDIA_TYPES:
         raise Refusal(
@@ -45,20 +45,20 @@ async def read(scope: Scope, receive: Receive) -> bytes:
     if message.get("more_body"):
         parts = [body]
         size = len(body)
-        while message.get("more_body") and size <= LARGEST_BODY:
+        while message.get("more_body") and size <= MAX_BODY_BYTES:
             message = await receive()
             parts.append(message.get("body", b""))
             size += len(parts[-1])
         body = b"".join(parts)
     if message["type"] == "http.disconnect":
-        raise Refusal("malformed_json", "the body has no end", "body")
-    if len(body) > LARGEST_BODY:
-        raise Refusal("body_too_large", f"a body has at most {LARGEST_BODY} bytes", "body")
+        raise Refusal("malformed_json", "the connection ended before the body did", "body")
+    if len(body) > MAX_BODY_BYTES:
+        raise Refusal("body_too_large", f"a body has at most {MAX_BODY_BYTES} bytes", "body")
     return body
 
 
 def decode(body: bytes, decoder: "msgspec.json.Decoder[Body]") -> Body:
-    """Return what a body says, or refuse it by the field that is wrong."""
+    """Decode a body, or refuse it and name the field that is wrong."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -68,7 +68,7 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[Body]") -> Body:
 
 
 def invalid(error: msgspec.ValidationError) -> Refusal:
-    """Return the refusal that names the field of which a decoder complained.
+    """Return the refusal that names the field a decoder rejected.
 
     >>> invalid(msgspec.ValidationError("Expected `int`, got `str` - at `$.items[0].count`")).field
     'items[0].count'
@@ -106,7 +106,7 @@ def refusal_headers(refused: Refusal) -> list[Header]:
     headers = [JSON]
     if refused.retry_after is not None:
         headers.append((b"retry-after", b"%d" % refused.retry_after))
-        headers.append((b"access-control-expose-headers", b"retry-after"))
+        headers.append(EXPOSE_RETRY_AFTER)
     if refused.code == "unknown_key":
         headers.append((b"www-authenticate", b"Bearer"))
     return headers

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the operations and the wire types."""
+"""The OpenAPI 3.1 document, generated from the operations and the wire types."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from whitelie.service.operations import OPERATIONS, Operation
-from whitelie.service.refusal import STATUS, Error
+from whitelie.service.api.operations import OPERATIONS, Operation
+from whitelie.service.refusals import STATUS, Error
 
 REFERENCE = "#/components/schemas/{name}"
 KEY = {"key": {"type": "http", "scheme": "bearer"}}
@@ -49,21 +49,21 @@ def _types(operations: Sequence[Operation]) -> list[Any]:
 
 
 def _described(operation: Operation) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "responses": {str(operation.status): _answer(operation), **_refusals(operation)},
     }
     if parameters := _parameters(operation):
-        found["parameters"] = parameters
+        described["parameters"] = parameters
     if operation.roles:
-        found["security"] = [{"key": []}]
+        described["security"] = [{"key": []}]
     if operation.body is not None:
         content = {"application/json": {"schema": _schema(operation.body)}}
-        if operation.name == "feedback":  # which pages may send without a preflight
+        if operation.name == "feedback":  # pages may send text/plain without a preflight
             content["text/plain"] = {"schema": {"type": "string", "description": "The same JSON."}}
-        found["requestBody"] = {"required": operation.name != "decide", "content": content}
-    return found
+        described["requestBody"] = {"required": operation.name != "decide", "content": content}
+    return described
 
 
 def _answer(operation: Operation) -> dict[str, Any]:
@@ -88,23 +88,25 @@ def _refusals(operation: Operation) -> dict[str, Any]:
 
 
 def _parameters(operation: Operation) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    parameters: list[dict[str, Any]] = []
     if "{id}" in operation.path:
-        found.append({"name": "id", "in": "path", "required": True, "schema": {"type": "string"}})
+        parameters.append(
+            {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+        )
     if operation.name == "create":
         schema = {"type": "string", "minLength": 1, "maxLength": 255}
-        found.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": schema})
     if operation.query is not None:
         fields = msgspec.json.schema(operation.query)["$defs"][operation.query.__name__]
-        found += [
+        parameters += [
             {"name": name, "in": "query", "schema": _without_null(schema)}
             for name, schema in fields["properties"].items()
         ]
-    return found
+    return parameters
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a parameter that is simply left out when it has no value."""
+    """Return the schema of a parameter that is left out when it has no value."""
     (kind,) = [each for each in schema["anyOf"] if each != {"type": "null"}]
     return dict(kind)
 

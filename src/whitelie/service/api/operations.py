@@ -1,10 +1,10 @@
-"""What can be asked of the service, as data for the router and the OpenAPI document."""
+"""All operations of the service, as data for the router and the OpenAPI document."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from whitelie.service import wire
-from whitelie.service.results import Results
+from whitelie.service.experiment.results import Results
 
 ADMIN = ("admin",)
 READERS = ("admin", "reader")
@@ -16,9 +16,8 @@ ANYBODY: tuple[str, ...] = ()
 class Operation:
     """One method on one path: who may call it, with what, and what comes back.
 
-    `body` is a type of JSON, or a tuple of those that are accepted; `answer` is a type of JSON, or
-    the media type of a text. `refusals` are the codes that it has
-    besides those of its key and its body.
+    `body` is a type of JSON, or a tuple of the types that are accepted. `answer` is a type of JSON,
+    or the media type of a text. `refusals` are the error codes besides those of its key and body.
     """
 
     name: str
@@ -34,17 +33,17 @@ class Operation:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """All codes of refusals that this operation may answer with."""
-        found = list(self.refusals)
+        """All error codes that this operation may answer with."""
+        codes = list(self.refusals)
         if self.roles:
-            found += ["unknown_key", "not_allowed"]
+            codes += ["unknown_key", "not_allowed"]
         if "{id}" in self.path:
-            found.append("unknown_experiment")
+            codes.append("unknown_experiment")
         if self.body is not None:
-            found += ["malformed_json", "body_too_large", "unsupported_media_type", "invalid_field"]
+            codes += ["malformed_json", "body_too_large", "unsupported_media_type", "invalid_field"]
         if self.query is not None:
-            found.append("invalid_field")
-        return tuple(dict.fromkeys(found))
+            codes.append("invalid_field")
+        return tuple(dict.fromkeys(codes))
 
 
 ONE = "/v1/experiments/{id}"
@@ -88,8 +87,40 @@ OPERATIONS = (
         refusals=(
             "epsilon_above_ceiling",
             "experiment_stopped",
+            "experiment_shipped",
             "changed_meanwhile",
             "unknown_arm",
+            "store_unavailable",
+        ),
+    ),
+    Operation(
+        name="ship",
+        method="POST",
+        path=f"{ONE}/ship",
+        summary="Let everybody see one arm; nobody reports any more.",
+        roles=ADMIN,
+        body=wire.Ship,
+        answer=wire.Experiment,
+        refusals=(
+            "experiment_stopped",
+            "experiment_shipped",
+            "changed_meanwhile",
+            "unknown_arm",
+            "store_unavailable",
+        ),
+    ),
+    Operation(
+        name="unship",
+        method="POST",
+        path=f"{ONE}/unship",
+        summary="Undo the shipping of an arm, within a day.",
+        roles=ADMIN,
+        answer=wire.Experiment,
+        refusals=(
+            "experiment_stopped",
+            "not_shipped",
+            "too_late_to_unship",
+            "changed_meanwhile",
             "store_unavailable",
         ),
     ),

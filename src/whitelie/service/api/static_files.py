@@ -6,17 +6,23 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
+from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from threading import Lock
 from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from whitelie.policy import COUNT_POLICIES, TS, Policy
+
 Page = Callable[[Request], Awaitable[Response]]
 
+_COMPRESSING = Lock()
+
 FOLDER = "/dashboard"
-PIECE = 1 << 16
+PIECE_BYTES = 1 << 16
 MEDIA_TYPES = {
     "css": "text/css",
     "html": "text/html",
@@ -42,7 +48,7 @@ POLICY = "; ".join(
         "form-action 'none'",
     )
 )
-SAFETY = {
+SECURITY_HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -59,13 +65,26 @@ def plotly_path() -> str | None:
         return None
 
 
+def policy_choices() -> list[tuple[str, str]]:
+    """Return names and descriptions of the policies that the form offers, the usual one first."""
+    corrected = [policy for policy in COUNT_POLICIES if policy.feedback == "corrected"]
+    corrected.sort(key=lambda policy: policy != TS())
+    return [(policy.label, _described(policy)) for policy in corrected]
+
+
+def _described(policy: Policy) -> str:
+    name, label = policy.plain_name, policy.label
+    return label if name in label else f"{name} ({label})"
+
+
 def _page(name: str, path: str) -> tuple[str, Page]:
     content = (files(__package__) / "dashboard" / name).read_text("utf-8")
     if name == "index.html":
-        content = content.replace('"plotly-path"', json.dumps(plotly_path() or ""))
+        content = content.replace("plotly-path", plotly_path() or "")
+        content = content.replace("policy-choices", escape(json.dumps(policy_choices())))
     body = content.encode()
     headers = {
-        **SAFETY,
+        **SECURITY_HEADERS,
         "cache-control": "no-cache",
         "etag": f'"{hashlib.sha256(body).hexdigest()[:32]}"',
     }
@@ -80,7 +99,7 @@ def _page(name: str, path: str) -> tuple[str, Page]:
 
 
 class Script(NamedTuple):
-    """A script, as it is and compressed."""
+    """A script, plain and compressed."""
 
     plain: bytes
     packed: bytes
@@ -88,19 +107,28 @@ class Script(NamedTuple):
 
 @cache
 def _plotly() -> Script:
-    """Return Plotly's script as its package has it: made once, and never on the event loop."""
-    from plotly.offline import get_plotlyjs  # noqa: PLC0415 (only who opens a page needs it)
+    """Return Plotly's script from its package; compressed once, and never on the event loop."""
+    from plotly.offline import get_plotlyjs  # noqa: PLC0415 (only needed once a page is opened)
 
     plain = get_plotlyjs().encode()
     return Script(plain, gzip.compress(plain, mtime=0))
 
 
+def _plotly_once() -> Script:
+    """Return the same; requests that come before it is compressed wait for the first.
+
+    With `cache` alone each of them would compress it, in memory that its thread keeps.
+    """
+    with _COMPRESSING:
+        return _plotly()
+
+
 async def _plotly_page(request: Request) -> Response:
-    script = await asyncio.to_thread(_plotly)
+    script = await asyncio.to_thread(_plotly_once)
     is_packed = "gzip" in request.headers.get("accept-encoding", "")
     body = script.packed if is_packed else script.plain
     headers = {
-        **SAFETY,
+        **SECURITY_HEADERS,
         "cache-control": "public, max-age=31536000, immutable",
         "content-length": str(len(body)),
         "vary": "Accept-Encoding",
@@ -111,19 +139,19 @@ async def _plotly_page(request: Request) -> Response:
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:
-    """Yield a body as fast as it is read: what waits to be sent is a piece, and not all of it."""
-    for start in range(0, len(body), PIECE):
-        yield body[start : start + PIECE]
+    """Yield a body as fast as the peer reads, so that the buffer holds a piece, not all of it."""
+    for start in range(0, len(body), PIECE_BYTES):
+        yield body[start : start + PIECE_BYTES]
 
 
 def _pages() -> list[tuple[str, Page]]:
     names = sorted(file.name for file in (files(__package__) / "dashboard").iterdir())
-    found = [_page(name, f"{FOLDER}/{name}") for name in names if name != "index.html"]
-    found.append(_page("index.html", "/"))
+    pages = [_page(name, f"{FOLDER}/{name}") for name in names if name != "index.html"]
+    pages.append(_page("index.html", "/"))
     if path := plotly_path():
-        found.append((path, _plotly_page))
-    return found
+        pages.append((path, _plotly_page))
+    return pages
 
 
 PAGES = _pages()
-"""Paths, and what answers them."""
+"""Paths, and the function that answers each."""

@@ -1,19 +1,21 @@
-"""The roster: experiments at work and keys that are good, as the store has them."""
+"""The directory: the experiments and keys of a store, in memory."""
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 
-from whitelie.service.keys import Keyring
-from whitelie.service.learner import Learner
-from whitelie.service.refusal import Refusal, unavailable
-from whitelie.service.store import Saved, Store, Unavailable
-from whitelie.service.token import Decision
-from whitelie.service.writer import STUCK
+from whitelie.service.engine.keys import Keyring
+from whitelie.service.engine.learner import Learner
+from whitelie.service.engine.writer import WRITE_TIMEOUT_SECONDS
+from whitelie.service.refusals import Refusal, unavailable
+from whitelie.service.store.contract import Decision, Store, StoredExperiment, Unavailable
 
 
-class Roster:
-    """Experiments and keys in memory, read anew when anybody has changed those of the store."""
+class ExperimentDirectory:
+    """Experiments and keys, read anew whenever anybody has changed those of the store.
+
+    `generation` is the store's generation that was read; `steps` has the step of each experiment.
+    """
 
     def __init__(self, store: Store) -> None:
         self.keyring = Keyring()
@@ -23,8 +25,8 @@ class Roster:
         self.generation: int | None = None
         self.steps: dict[int, int] = {}
         self._refreshing = asyncio.Lock()
-        self._asked = 0
-        self._answered = 0
+        self._requested = 0
+        self._completed = 0
 
     def __iter__(self) -> Iterator[Learner]:
         return iter(tuple(self._by_number.values()))
@@ -43,15 +45,19 @@ class Roster:
         """Whether there is an experiment of this id."""
         return slug in self._by_slug
 
-    async def seek(self, slug: str) -> Learner:
-        """Return the experiment of this id, also if another server has just let it run."""
+    async def find_or_refresh(self, slug: str) -> Learner:
+        """Return the experiment of this id, even if another server has only now created it.
+
+        One that another server may have resumed is read anew. One that is shipped is not: it is
+        decided about without the store.
+        """
         learner = self._by_slug.get(slug)
-        if learner is None or learner.experiment.status != "running":
+        if learner is None or learner.experiment.status in ("paused", "stopped"):
             await self.refresh_or_refuse()
         return self.find(slug)
 
     def check(self, learner: Learner) -> None:
-        """Refuse what is asked of an experiment that is gone."""
+        """Refuse a request for an experiment that was deleted."""
         if learner not in self:
             raise _unknown()
 
@@ -67,16 +73,16 @@ class Roster:
     async def refresh(self) -> None:
         """Read experiments and keys anew, if anybody has changed them.
 
-        Of those who wait for each other, one reads for all.
+        Of several tasks that wait for this, one reads for all.
         """
-        self._asked += 1
-        mine = self._asked
+        self._requested += 1
+        mine = self._requested
         async with self._refreshing:
-            if self._answered >= mine:
+            if self._completed >= mine:
                 return
-            reading = self._asked
+            latest = self._requested
             await self._read()
-            self._answered = reading
+            self._completed = latest
 
     async def _read(self) -> None:
         generation = await asyncio.to_thread(self._store.generation)
@@ -85,10 +91,10 @@ class Roster:
         saved = await asyncio.to_thread(self._store.experiments)
         self.keyring.replace(await asyncio.to_thread(self._store.keys))
         for each in saved:
-            await self._take(each)
-        there = {each.number for each in saved}
+            await self._define(each)
+        numbers = {each.number for each in saved}
         for learner in self:
-            if learner.number not in there:
+            if learner.number not in numbers:
                 del self._by_number[learner.number]
                 if self._by_slug[learner.slug] is learner:  # or there is a new one of this id
                     del self._by_slug[learner.slug]
@@ -96,19 +102,19 @@ class Roster:
         self.steps = {learner.number: learner.experiment.step for learner in self}
 
     async def refresh_if_possible(self) -> None:
-        """Read anew now what was changed; if the store fails meanwhile, upkeep does so later."""
+        """Refresh now; if the store fails meanwhile, maintenance does it later."""
         with suppress(Unavailable):
             await self.refresh()
 
     async def refresh_or_refuse(self) -> None:
-        """Read anew now what was changed, because an answer depends on it."""
+        """Refresh now, or refuse the request whose answer depends on it."""
         try:
-            async with asyncio.timeout(STUCK):
+            async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
                 await self.refresh()
         except (Unavailable, TimeoutError):
             raise unavailable() from None
 
-    async def _take(self, saved: Saved) -> None:
+    async def _define(self, saved: StoredExperiment) -> None:
         learner = self._by_number.get(saved.number)
         if learner is None:
             totals = await asyncio.to_thread(self._store.totals, saved.number)

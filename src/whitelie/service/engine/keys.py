@@ -1,8 +1,8 @@
 """Keys: who may ask for what. The store keeps their hashes only.
 
-*Admin* keys do everything. *Reader* keys see results and metrics. *Publishable* keys stand in pages
-that everybody can read, so they only decide, one decision per request, for their own origins and
-within their rate.
+*Admin* keys may do everything. *Reader* keys see results and metrics. *Publishable* keys stand in
+pages that everybody can read, so they may only decide: one decision per request, for their own
+origins, within their rate limit.
 """
 
 import hashlib
@@ -11,13 +11,13 @@ import secrets
 from collections.abc import Iterable
 
 from whitelie.errors import InvalidInput
-from whitelie.service.refusal import Refusal
-from whitelie.service.store import Key, Store
+from whitelie.service.refusals import Refusal
+from whitelie.service.store.contract import Key, Store
 
 PREFIXES = {"admin": "ak_", "reader": "rk_", "publishable": "pk_"}
 """What the keys of each role begin with."""
 
-SHORTEST = 32
+SHORTEST_KEY = 32
 
 _ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
@@ -34,8 +34,8 @@ def hash_of(text: str) -> bytes:
 
 def admin_key(name: str, text: str) -> Key:
     """Return the admin key that the operator has chosen."""
-    if not text.startswith(PREFIXES["admin"]) or len(text) < SHORTEST or not text.isascii():
-        reason = f"an admin key begins with ak_ and has at least {SHORTEST} ASCII characters"
+    if not text.startswith(PREFIXES["admin"]) or len(text) < SHORTEST_KEY or not text.isascii():
+        reason = f"an admin key begins with ak_ and has at least {SHORTEST_KEY} ASCII characters"
         raise InvalidInput("WHITELIE_ADMIN_KEY", "(not shown)", reason)
     return Key(name, "admin", hash_of(text))
 
@@ -46,17 +46,17 @@ def origin(text: str) -> str:
     >>> origin("https://Shop.example:443/"), origin("http://localhost:8000")
     ('https://shop.example', 'http://localhost:8000')
     """
-    found = _ORIGIN.fullmatch(text.rstrip("/").lower())
-    if found is None:
+    parts = _ORIGIN.fullmatch(text.rstrip("/").lower())
+    if parts is None:
         reason = "an origin is like https://shop.example: no path, no *, names in ASCII (punycode)"
         raise InvalidInput("origin", text, reason)
-    scheme, host, port = found.groups(default="")
+    scheme, host, port = parts.groups(default="")
     is_usual = port == {"http": ":80", "https": ":443"}[scheme]
     return f"{scheme}://{host}" + ("" if is_usual else port)
 
 
 def create(store: Store, key: Key) -> str:
-    """Keep a new key, of the name, role and limits given, and return its text."""
+    """Store a new key of the name, role and limits given; return its text."""
     kept = store.keys()
     if any(known.name == key.name for known in kept):
         raise InvalidInput("name", key.name, "there is a key of this name; rotate or revoke it")
@@ -68,7 +68,7 @@ def create(store: Store, key: Key) -> str:
 
 
 def rotate(store: Store, name: str, last_minute: int) -> str:
-    """Keep a new key in place of one, which is good until `last_minute`; return its text."""
+    """Store a new key in place of one, which expires after `last_minute`; return its text."""
     *_, current = _named(store, name)
     text = _save(store, current._replace(expiry=None))
     store.save_key(current._replace(expiry=last_minute))
@@ -90,26 +90,26 @@ def _save(store: Store, key: Key) -> str:
 def _named(store: Store, name: str) -> list[Key]:
     """Return the keys of a name, the current one last."""
     kept = store.keys()
-    found = [key for key in kept if key.name == name]
-    if not found:
+    named = [key for key in kept if key.name == name]
+    if not named:
         known = ", ".join(sorted({key.name for key in kept}))
         raise InvalidInput("name", name, f"there is no such key; there are: {known}")
-    return sorted(found, key=lambda key: key.expiry is None)
+    return sorted(named, key=lambda key: key.expiry is None)
 
 
 class Keyring:
-    """The keys that are good now, found by their text."""
+    """The keys of a store, looked up by the hash of their text."""
 
     def __init__(self) -> None:
         self.replace(())
 
     def replace(self, keys: Iterable[Key]) -> None:
-        """Take these keys instead of all others."""
+        """Use these keys instead of all others."""
         self._keys = {key.hash: key for key in keys}
         self.origins = frozenset(origin for key in self._keys.values() for origin in key.origins)
 
     def has(self, authorization: bytes | None, minute: int) -> bool:
-        """Whether an Authorization header carries a key that is good."""
+        """Whether an Authorization header carries a known key that has not expired."""
         try:
             self.find(authorization, minute)
         except Refusal:
@@ -122,5 +122,6 @@ class Keyring:
             raise Refusal("unknown_key", "send a key as: Authorization: Bearer …", "Authorization")
         key = self._keys.get(hashlib.sha256(authorization[7:].strip()).digest())
         if key is None or (key.expiry is not None and minute > key.expiry):
-            raise Refusal("unknown_key", "this key is not known here, or revoked", "Authorization")
+            message = "this key is not known here: it may have been revoked, or have expired"
+            raise Refusal("unknown_key", message, "Authorization")
         return key

@@ -1,127 +1,139 @@
-"""Upkeep: what time brings, done beside the requests."""
+"""Maintenance: periodic tasks beside the requests.
+
+Four times a second they read what others have changed, up to fifty times a second what others have
+counted. Once a minute tokens expire and evidence is looked at; once an hour old minutes are joined
+into days.
+"""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from whitelie.service.engine import Engine
-from whitelie.service.learner import Learner
+from whitelie.service.engine.certification import certify_where_due
+from whitelie.service.engine.engine import Engine
+from whitelie.service.engine.learner import Learner
+from whitelie.service.engine.recount import recount, restart
+from whitelie.service.engine.writer import WRITE_TIMED_OUT, WRITE_TIMEOUT_SECONDS
+from whitelie.service.experiment.unanswered import ages_of, by_arm
 from whitelie.service.log import failure
-from whitelie.service.moment import DAY, HOUR
-from whitelie.service.refusal import Refusal
-from whitelie.service.store import Unavailable
-from whitelie.service.unanswered import ages_of, by_arm
-from whitelie.service.writer import SILENT, STUCK
+from whitelie.service.minutes import DAY, HOUR
+from whitelie.service.refusals import Refusal
+from whitelie.service.store.contract import Unavailable
 
-TICK = 0.25
-"""Seconds between two looks at what others have changed."""
+MAINTENANCE_INTERVAL_SECONDS = 0.25
+"""How often changes that others have made are looked for."""
 
-RECOUNT = 0.02
-"""Seconds between two looks at what others have counted, while decisions are asked for."""
+BUSY_RECOUNT_INTERVAL_SECONDS = 0.02
+"""How often counts of other servers are taken while decisions are asked for."""
 
-IDLE = 2.0
-"""Seconds after which counts are taken anew though nobody has asked for a decision."""
+IDLE_RECOUNT_INTERVAL_SECONDS = 2.0
+"""How often counts of other servers are taken while nobody asks for decisions."""
 
-SHARE = 0.1
-"""The largest share of the writer's time that taking counts may have."""
+MOST_RECOUNT_SHARE = 0.1
+"""The largest share of the writer's time that recounts may have."""
 
 
-async def keep_up(engine: Engine) -> None:
-    """Look for changes all the time, let tokens expire every minute, join old minutes hourly."""
+async def maintain(engine: Engine) -> None:
+    """Repeat all tasks until the service ends."""
     await asyncio.gather(
-        _repeat(engine, Chores(engine).do), _repeat(engine, lambda: recount(engine))
+        _repeat(engine, PeriodicTasks(engine).run),
+        _repeat(engine, lambda: recount_where_due(engine)),
     )
 
 
-async def _repeat(engine: Engine, work: Callable[[], Awaitable[float]]) -> None:
-    """Do some work again and again, after the pauses for which it asks, whatever happens to it."""
-    said = ""
+async def _repeat(engine: Engine, task: Callable[[], Awaitable[float]]) -> None:
+    """Run a task again and again, whether it fails or not, after the pauses that it returns."""
+    logged = ""
     while not engine.is_closing:
-        pause = TICK
+        pause = MAINTENANCE_INTERVAL_SECONDS
         try:
-            pause = await work()
-            said = ""
+            pause = await task()
+            logged = ""
         except Refusal:
             pass  # the writer has logged it
         except (Unavailable, TimeoutError) as error:
-            engine.writer.miss(str(error) or SILENT)
+            engine.writer.note_failure(str(error) or WRITE_TIMED_OUT)
         except Exception as error:
-            if repr(error) != said:
+            if repr(error) != logged:
                 failure(error)
-            said = repr(error)
+            logged = repr(error)
         await engine.pause(pause)
 
 
 @dataclass
-class Chores:
-    """What is done all the time, once a minute and once an hour; `minute` is the last done."""
+class PeriodicTasks:
+    """Tasks of every interval, every minute and every hour; `minute` is the last one done."""
 
     engine: Engine
     minute: int = -1
 
-    async def do(self) -> float:
-        """Notice what others have changed, and what time has."""
+    async def run(self) -> float:
+        """Read what others have changed, and do what is due; return the pause."""
         engine = self.engine
-        async with asyncio.timeout(STUCK):
-            await engine.roster.refresh()
+        async with asyncio.timeout(WRITE_TIMEOUT_SECONDS):
+            await engine.directory.refresh()
         if not engine.writer.is_available:
             await engine.writer.probe()
-        minute = engine.minute
+        minute = engine.clock.minute
         if minute != self.minute:
             await expire(engine)
+            await certify_where_due(engine)
             if minute // HOUR != self.minute // HOUR:
                 await join_old_minutes(engine)
             self.minute = minute
-        engine.take_secrets()
-        return TICK
+        engine.reload_secrets()
+        return MAINTENANCE_INTERVAL_SECONDS
 
 
-async def recount(engine: Engine) -> float:
-    """Take over what other servers have counted, and what a rollback has left."""
-    for learner in engine.roster:
+async def recount_where_due(engine: Engine) -> float:
+    """Take counts anew where a rollback or another server has changed them; return the pause."""
+    engine.follow_clock()
+    for learner in engine.directory:
         if learner.must_restart:
-            await engine.restart(learner)
+            await restart(engine, learner)
     if not engine.store.is_shared:
-        return TICK
-    old = time.monotonic() - IDLE
-    wanted = [
+        return MAINTENANCE_INTERVAL_SECONDS
+    old = time.monotonic() - IDLE_RECOUNT_INTERVAL_SECONDS
+    due = [
         learner
-        for learner in engine.roster
-        if learner.experiment.status == "running" and (learner.is_asked or learner.counted < old)
+        for learner in engine.directory
+        if learner.experiment.status == "running" and (learner.is_asked or learner.recounted < old)
     ]
-    return max(RECOUNT, await engine.recount(wanted) / SHARE if wanted else 0)
+    seconds = await recount(engine, due) if due else 0.0
+    return max(BUSY_RECOUNT_INTERVAL_SECONDS, seconds / MOST_RECOUNT_SHARE)
 
 
 async def expire(engine: Engine) -> None:
-    """Take note of decisions that are overdue or missing by now, and forget what has expired.
+    """Note which decisions are overdue or missing by now, and forget bits of expired tokens.
 
     The bits stay for another day, lest a clock that is set back makes their tokens good again, and
     for as long as the clock is in doubt.
     """
-    for learner in engine.roster:
-        await close_expired(engine, learner)
-        await look_at_ages(engine, learner)
+    for learner in engine.directory:
+        await note_expired(engine, learner)
+        await note_ages(engine, learner)
     if engine.clock.may_forget:
-        await engine.write(engine.store.forget_spent, engine.minute - DAY)
+        forgotten = engine.clock.minute - DAY
+        await engine.pipeline.write(engine.store.forget_spent, forgotten)
 
 
-async def close_expired(engine: Engine, learner: Learner) -> None:
-    """Take note of decisions whose minute of issue has expired since last time."""
-    before = learner.experiment.expired_before(engine.minute)
-    since, restarts = learner.closed_before, learner.restarts
+async def note_expired(engine: Engine, learner: Learner) -> None:
+    """Tell a learner of the decisions that have expired since last time."""
+    before = learner.experiment.expired_before(engine.clock.minute)
+    since, restarts = learner.expired_before, learner.restarts
     if before <= since:
         return
-    closed = await asyncio.to_thread(by_arm, engine.store, learner.number, since, before)
+    expired = await asyncio.to_thread(by_arm, engine.store, learner.number, since, before)
     if learner.restarts == restarts:  # no rollback came between
-        learner.close(closed, before)
+        learner.expire(expired, before)
 
 
-async def look_at_ages(engine: Engine, learner: Learner) -> None:
-    """Take note of decisions that are overdue by now, if any is without a report."""
+async def note_ages(engine: Engine, learner: Learner) -> None:
+    """Tell a learner how old its decisions are, if any has no report."""
     if not (learner.unanswered.pending + learner.unanswered.overdue).any():
         return
-    restarts, wanted = learner.restarts, (learner.number, learner.experiment, engine.minute)
+    restarts, wanted = learner.restarts, (learner.number, learner.experiment, engine.clock.minute)
     issued = learner.issued.copy()
     ages = await asyncio.to_thread(ages_of, engine.store, *wanted)
     if learner.restarts == restarts and len(learner.issued) == len(issued):  # nothing came between
@@ -131,10 +143,10 @@ async def look_at_ages(engine: Engine, learner: Learner) -> None:
 async def join_old_minutes(engine: Engine) -> None:
     """Join minutes into days once they are older than the experiment keeps them.
 
-    Nobody could roll them back any more one by one, so nothing is joined by a clock in doubt.
+    Afterwards nobody can roll back a single one of them, so nothing is joined by a clock in doubt.
     """
     if not engine.clock.may_forget:
         return
-    for learner in engine.roster:
-        before = learner.experiment.joined_before(engine.minute)
-        await engine.write(engine.store.fold, learner.number, before, DAY)
+    for learner in engine.directory:
+        before = learner.experiment.joined_before(engine.clock.minute)
+        await engine.pipeline.write(engine.store.join_minutes, learner.number, before, DAY)

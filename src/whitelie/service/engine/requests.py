@@ -1,22 +1,22 @@
-"""Requests that gather, go through one commit together, and are answered after it."""
+"""Requests that wait for a commit, and the commit that several of them share."""
 
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from whitelie.service.learner import Learner
-from whitelie.service.refusal import Refusal
-from whitelie.service.store import Batch, Report
+from whitelie.service.engine.learner import Learner
+from whitelie.service.refusals import Refusal
+from whitelie.service.store.contract import Batch, ReportedBit
 from whitelie.service.wire import Outcome
 
 Issued = list[tuple[int, str]]
-"""Decisions of one request: arms and tokens."""
+"""The decisions of one request: arms and tokens."""
 
 
-class Ask(NamedTuple):
-    """A request for decisions."""
+class DecisionRequest(NamedTuple):
+    """A request for as many decisions as are `wanted`, and the future that gets them."""
 
     learner: Learner
     wanted: int
@@ -24,57 +24,64 @@ class Ask(NamedTuple):
     answer: "asyncio.Future[Issued]"
 
 
-class Reporter(NamedTuple):
-    """A request with reports, and when it came; None stands for one whose token is not ours."""
+class FeedbackRequest(NamedTuple):
+    """A request with reports, and the minute in which it came.
 
-    reports: Sequence[Report | None]
+    None stands for a report whose token this service has not sealed.
+    """
+
+    reports: Sequence[ReportedBit | None]
     minute: int
     answer: "asyncio.Future[list[Outcome]]"
 
 
 @dataclass
-class Gathered:
+class RequestQueue:
     """Requests that wait for the next commit."""
 
-    asks: list[Ask] = field(default_factory=list)
-    reporters: list[Reporter] = field(default_factory=list)
+    decisions: list[DecisionRequest] = field(default_factory=list)
+    feedback: list[FeedbackRequest] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.asks or self.reporters)
+        return bool(self.decisions or self.feedback)
 
-    def take_back(self, others: "Gathered") -> None:
-        """Put others who still wait before these."""
-        self.asks[:0] = [ask for ask in others.asks if not ask.answer.done()]
-        self.reporters[:0] = others.reporters
+    def put_back(self, others: "RequestQueue") -> None:
+        """Put requests that still wait for an answer before these."""
+        self.decisions[:0] = [request for request in others.decisions if not request.answer.done()]
+        self.feedback[:0] = others.feedback
 
     def refuse(self, refused: Refusal) -> None:
-        """Refuse them all."""
-        for ask in self.asks:
-            refuse(ask.answer, refused)
-        for reporter in self.reporters:
-            refuse(reporter.answer, refused)
+        """Refuse all requests."""
+        for decision in self.decisions:
+            refuse(decision.answer, refused)
+        for feedback in self.feedback:
+            refuse(feedback.answer, refused)
 
 
 @dataclass
-class Round:
-    """Requests on their way through one commit: what it writes, and whom it answers."""
+class Commit:
+    """One commit: the requests that share it, what it writes, and what it will answer.
+
+    `outcomes` has, for each feedback request, what becomes of its reports if their decisions turn
+    out to be unanswered. `is_released` says that its decisions are no longer in flight.
+    """
 
     batch: Batch
-    gathered: Gathered
+    requests: RequestQueue
     decided: list[tuple["asyncio.Future[Issued]", Issued]] = field(default_factory=list)
-    judged: list[list[Outcome]] = field(default_factory=list)
-    has_landed: bool = False
+    outcomes: list[list[Outcome]] = field(default_factory=list)
+    is_released: bool = False
     started: float = field(default_factory=time.perf_counter)
-    watch: asyncio.TimerHandle | None = None
+    timeout: asyncio.TimerHandle | None = None
 
 
-def settle(answer: "asyncio.Future[Any]", value: Any) -> None:
-    """Answer whoever still waits: a client may have gone."""
+def resolve(answer: "asyncio.Future[Any]", value: Any) -> None:
+    """Answer a request, unless its client has gone."""
     if not answer.done():
         answer.set_result(value)
 
 
 def refuse(answer: "asyncio.Future[Any]", refused: Refusal) -> None:
-    """Refuse whoever still waits."""
+    """Refuse a request with a copy of its own, as every `raise` of one adds to its frames."""
     if not answer.done():
-        answer.set_exception(refused)
+        answer.set_exception(replace(refused))

@@ -9,20 +9,20 @@ from tempfile import mkstemp
 from whitelie.errors import InvalidInput
 
 VARIABLE = "WHITELIE_SECRET"
-SHORTEST = 32
+SHORTEST_SECRET = 32
 
 
 def secrets_for(database: Path | None) -> Callable[[], list[bytes]]:
-    """Return what reads the secrets; without a file of a database they come from outside.
+    """Return a function that reads the secrets.
 
-    A SQLite database has them beside it, made when they are first needed. Servers that share a
-    database must be given the same.
+    Those of a SQLite database lie in a file beside it, which is written when they are first needed.
+    Servers that share a database must be given the same secrets by the environment.
     """
     if database is None:
         if not is_given():
             reason = (
                 "all servers of a PostgreSQL store need the same secret: set this variable to at "
-                f"least {SHORTEST} random characters"
+                f"least {SHORTEST_SECRET} random characters"
             )
             raise InvalidInput(VARIABLE, None, reason)
         return lambda: token_secrets(None)
@@ -33,18 +33,18 @@ def secrets_for(database: Path | None) -> Callable[[], list[bytes]]:
 
 
 def token_secrets(file: Path | None) -> list[bytes]:
-    """Return all secrets, the one that seals first.
+    """Return all secrets; the first seals new tokens.
 
-    The environment may give several, parted by commas; without it they are the lines of the file.
+    The environment may give several, separated by commas; else they are the lines of the file.
     """
     if file is None or is_given():
-        name, found = VARIABLE, os.environ[VARIABLE].split(",")
+        name, lines = VARIABLE, os.environ[VARIABLE].split(",")
     else:
         text = file.read_text(encoding="utf-8", errors="replace")
-        name, found = str(file), text.splitlines()
-    kept = [secret.strip() for secret in found if secret.strip()]
-    if not kept or any(len(secret) < SHORTEST or not secret.isascii() for secret in kept):
-        reason = f"give at least one secret, each of at least {SHORTEST} ASCII characters"
+        name, lines = str(file), text.splitlines()
+    kept = [secret.strip() for secret in lines if secret.strip()]
+    if not kept or any(len(secret) < SHORTEST_SECRET or not secret.isascii() for secret in kept):
+        reason = f"give at least one secret, each of at least {SHORTEST_SECRET} ASCII characters"
         raise InvalidInput(name, "(not shown)", reason)
     return [secret.encode() for secret in kept]
 

@@ -1,4 +1,4 @@
-"""What the workers of one command have done since it started, in memory that they share."""
+"""Counters of all workers of one command since its start, in memory that they share."""
 
 import mmap
 
@@ -16,8 +16,8 @@ COLUMNS = (
 )
 
 
-class Tally:
-    """Sums by name. Each process adds to its own `place`; all of them see the totals."""
+class SharedCounters:
+    """Counters by name. Each process adds to its own `place`; all of them see the totals."""
 
     def __init__(self, workers: int = 1) -> None:
         memory = mmap.mmap(-1, workers * len(COLUMNS) * 8)  # processes that are forked share it
@@ -26,9 +26,9 @@ class Tally:
         self.place = 0
 
     def add(self, name: str, amount: float = 1) -> None:
-        """Add to a sum."""
+        """Add to a counter."""
         self._sums[self.place, self._index[name]] += amount
 
     def total(self, name: str) -> float:
-        """Return the sum of all processes."""
+        """Return the sum over all processes."""
         return float(self._sums[:, self._index[name]].sum())

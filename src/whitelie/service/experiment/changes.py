@@ -1,29 +1,31 @@
-"""Experiments in a store: created once per request, under a slug of their own, and changed."""
+"""Changes of experiments in a store: each is created once per request, under its own slug."""
 
 from collections.abc import Iterator, Mapping
 from itertools import count
 
 import msgspec
 
-from whitelie.service.experiment import Experiment, slug_of
-from whitelie.service.refusal import Refusal
-from whitelie.service.store import Counts, Restated, Saved, Store
+from whitelie.service.experiment.definition import Experiment, slug_of
+from whitelie.service.refusals import Refusal
+from whitelie.service.store.contract import Counts, Restatement, Store, StoredExperiment
 
 
-def definition_of(saved: Saved) -> Experiment:
-    """Return the experiment that the store keeps."""
+def definition_of(saved: StoredExperiment) -> Experiment:
+    """Return the experiment that a store has saved."""
     return msgspec.json.decode(saved.definition, type=Experiment)
 
 
-def create(store: Store, experiment: Experiment, former: str | None = None) -> tuple[Saved, bool]:
-    """Keep a new experiment; return it, or the one of the same request, and whether it is new.
+def create(
+    store: Store, experiment: Experiment, former: str | None = None
+) -> tuple[StoredExperiment, bool]:
+    """Save a new experiment; return it, or that of the same request, and whether it is new.
 
-    `former` is the name that an earlier version gave to the request.
+    `former` is how an earlier version identified the request.
     """
     definition, creation = msgspec.json.encode(experiment).decode(), experiment.creation
     key_hash = None if creation is None else creation.split()[0]
     for slug in _slugs(experiment.name):
-        # Each time anew: that it could not be saved may mean that the same request was faster.
+        # In every turn: if it could not be saved, the same request may have been faster.
         if (known := _created_before(store, creation, former)) is not None:
             return known, False
         if (saved := store.save(slug, definition, key_hash)) is not None:
@@ -31,8 +33,8 @@ def create(store: Store, experiment: Experiment, former: str | None = None) -> t
     raise AssertionError("slugs never end")
 
 
-def change(store: Store, saved: Saved, experiment: Experiment) -> Saved:
-    """Keep an experiment that has been changed from what was saved."""
+def change(store: Store, saved: StoredExperiment, experiment: Experiment) -> StoredExperiment:
+    """Save a changed experiment, unless somebody else has changed it since `saved`."""
     changed = store.change(saved, msgspec.json.encode(experiment).decode())
     if changed is None:
         raise _changed_meanwhile()
@@ -40,11 +42,15 @@ def change(store: Store, saved: Saved, experiment: Experiment) -> Saved:
 
 
 def roll_back(
-    store: Store, saved: Saved, experiment: Experiment, span: tuple[int, int], minute: int
+    store: Store,
+    saved: StoredExperiment,
+    experiment: Experiment,
+    span: tuple[int, int],
+    minute: int,
 ) -> Mapping[int, Counts]:
-    """Keep an experiment with a span rolled back now, and remove and return the span's counts."""
+    """Save an experiment with a span rolled back; remove the counts of the span and return them."""
     definition = msgspec.json.encode(experiment).decode()
-    restated = Restated(minute, experiment.step)
+    restated = Restatement(minute, experiment.step)
     removed = store.roll_back(saved.number, *span, (saved, definition), restated)
     if removed is None:
         raise _changed_meanwhile()
@@ -52,7 +58,11 @@ def roll_back(
 
 
 def _changed_meanwhile() -> Refusal:
-    return Refusal("changed_meanwhile", "somebody else has changed it; look and try again", "id")
+    return Refusal(
+        "changed_meanwhile",
+        "somebody else has changed it; read it again and repeat the change",
+        "id",
+    )
 
 
 def _slugs(name: str) -> Iterator[str]:
@@ -62,7 +72,9 @@ def _slugs(name: str) -> Iterator[str]:
         yield f"{base}-{number}"
 
 
-def _created_before(store: Store, creation: str | None, former: str | None) -> Saved | None:
+def _created_before(
+    store: Store, creation: str | None, former: str | None
+) -> StoredExperiment | None:
     """Return the experiment that this request has created before, if any."""
     if creation is None:
         return None

@@ -5,8 +5,8 @@ import hashlib
 import msgspec
 
 from whitelie.service import wire
-from whitelie.service.canonical import canonical
-from whitelie.service.experiment import Experiment, finite
+from whitelie.service.experiment.canonical_json import canonical
+from whitelie.service.experiment.definition import Experiment, finite
 
 STORED = [
     "experiments, their arms and channels",

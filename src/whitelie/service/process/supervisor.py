@@ -1,4 +1,4 @@
-"""Several processes that do the same work, kept alive until a signal to end."""
+"""Starts several processes that do the same work, and restarts those that die."""
 
 import ctypes
 import os
@@ -14,114 +14,114 @@ from typing import NoReturn
 from whitelie.errors import WhitelieError
 from whitelie.service.log import event, failure
 
-PAUSES = 0.1, 5.0
-"""The first and the longest pause before a process that has ended is started again, in seconds."""
+FIRST_RESTART_SECONDS, MAX_RESTART_SECONDS = 0.1, 5.0
+"""Pauses before a process that has ended is restarted; each is twice the one before."""
 
-STEADY = 10.0
-"""Seconds after which a process is taken to work well."""
+STABLE_AFTER_SECONDS = 10.0
+"""A process that has run for so long is restarted after the first pause again."""
 
-TICK = 0.05
-"""Seconds between two looks at the processes."""
+POLL_SECONDS = 0.05
+"""Between two looks at the processes."""
 
-ENDS = signal.SIGINT, signal.SIGTERM
+STOP_SIGNALS = signal.SIGINT, signal.SIGTERM
 
 _PARENT_DEATH = 1  # PR_SET_PDEATHSIG of Linux
 
 
 @dataclass
 class Worker:
-    """A process and its place: when it was started, or is to be, and the pause before the next."""
+    """A process: its index, when it started or will be restarted, and the pause after its end."""
 
-    place: int
+    index: int
     pid: int | None = None
     since: float = 0.0
-    pause: float = PAUSES[0]
+    pause: float = FIRST_RESTART_SECONDS
 
 
 class Supervisor:
-    """Runs `work` in processes, each of which knows its place, and starts those anew that die.
+    """Runs `work(index)` in each of several processes, and restarts those that die.
 
-    `look` is done all the time: a process has by inheritance what this one knows.
+    It calls `on_poll` all the time: a process that it forks inherits what that has learnt.
     """
 
     def __init__(
-        self, work: Callable[[int], None], workers: int, look: Callable[[], object]
+        self, work: Callable[[int], None], workers: int, on_poll: Callable[[], object]
     ) -> None:
         self._work = work
-        self._look = look
-        self._workers = [Worker(place) for place in range(workers)]
+        self._on_poll = on_poll
+        self._workers = [Worker(index) for index in range(workers)]
         self._is_ending = False
 
     def run(self) -> None:
         """Return when all processes have ended after a signal."""
-        for each in ENDS:
-            signal.signal(each, self._end)
+        for each in STOP_SIGNALS:
+            signal.signal(each, self._stop)
         while not self._is_ending or any(worker.pid for worker in self._workers):
             self._reap()
-            self._look()
+            self._on_poll()
             for worker in self._workers:
                 if worker.pid is None and time.monotonic() >= worker.since:
                     self._start(worker)
-            time.sleep(TICK)
+            time.sleep(POLL_SECONDS)
 
     def _reap(self) -> None:
-        """Take note of processes that have ended; the first process of a machine adopts others."""
-        with suppress(ChildProcessError):  # there is none
+        """Reap processes that have ended, also those that this one adopted as process 1."""
+        with suppress(ChildProcessError):  # there is no child process
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 for worker in self._workers:
                     if worker.pid == ended[0]:
-                        self._note_end(worker, os.waitstatus_to_exitcode(ended[1]))
+                        self._schedule_restart(worker, os.waitstatus_to_exitcode(ended[1]))
 
-    def _note_end(self, worker: Worker, code: int) -> None:
+    def _schedule_restart(self, worker: Worker, code: int) -> None:
         now = time.monotonic()
-        if now - worker.since > STEADY:
-            worker.pause = PAUSES[0]
+        if now - worker.since > STABLE_AFTER_SECONDS:
+            worker.pause = FIRST_RESTART_SECONDS
         worker.pid, worker.since = None, now + worker.pause
-        worker.pause = min(2 * worker.pause, PAUSES[1])
+        worker.pause = min(2 * worker.pause, MAX_RESTART_SECONDS)
         if not self._is_ending:
-            event("worker_ended", worker=worker.place, code=code)
+            event("worker_ended", worker=worker.index, code=code)
 
     def _start(self, worker: Worker) -> None:
         parent = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # until it is known whom to tell
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # until the pid is known
         try:
             if self._is_ending:
                 return
             worker.since = time.monotonic()
             worker.pid = os.fork() or None
             if worker.pid is None:
-                os.setpgid(0, 0)  # what a terminal interrupts is the parent, which tells us
-                for each in ENDS:
-                    signal.signal(each, signal.SIG_DFL)  # until there is a server to tell
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
-                self._become(worker.place, parent)
-        except OSError as error:  # too many processes: later, perhaps
+                os.setpgid(0, 0)  # Ctrl-C reaches the parent only, which then signals us
+                for each in STOP_SIGNALS:
+                    signal.signal(each, signal.SIG_DFL)  # until the server handles them
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+                self._run_worker(worker.index, parent)
+        except OSError as error:  # too many processes: try again later
             failure(error)
-            worker.since = time.monotonic() + PAUSES[1]
+            worker.since = time.monotonic() + MAX_RESTART_SECONDS
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
-    def _become(self, place: int, parent: int) -> NoReturn:
-        """Do the work in this process, and end with it, or when its parent does."""
+    def _run_worker(self, index: int, parent: int) -> NoReturn:
+        """Do the work in this process, which ends with the work or with its parent."""
         code = 1
         try:
             if sys.platform == "linux":
                 ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGTERM)
             if os.getppid() == parent:
-                self._work(place)
+                self._work(index)
             code = 0
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 0
         except WhitelieError as refused:
-            event("worker_refused", worker=place, reason=str(refused))
+            event("worker_refused", worker=index, reason=str(refused))
         except BaseException as error:
             failure(error)
         finally:
             sys.stdout.flush()
             os._exit(code)
 
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        """Tell all processes to end; a second signal does not wait for them."""
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        """Stop all processes; a second signal kills them."""
         how = signal.SIGKILL if self._is_ending else signal.SIGTERM
         self._is_ending = True
         for worker in self._workers:

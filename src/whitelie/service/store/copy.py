@@ -1,20 +1,20 @@
-"""Everything moved from one store to another, and looked at afterwards."""
+"""Copies everything from one store to another, and compares both afterwards."""
 
 from collections.abc import Mapping
 
 from whitelie.errors import WhitelieError
-from whitelie.service.store import Store
+from whitelie.service.store.contract import Store
 
 
 def copy(source: Store, target: Store) -> Mapping[str, int]:
-    """Fill an empty store with all that another holds; return how many rows of what."""
+    """Fill an empty store with all that another holds; return how many rows of each table."""
     source.require_alone()
     target.require_alone()
     with source.contents() as contents:
         target.fill(contents)
     if _totals(source) != _totals(target):
         raise WhitelieError(
-            "the totals differ: the source has been changed meanwhile; "
+            "the totals differ, because somebody changed the source during the copy: "
             "stop its servers, remove the target, and copy again"
         )
     sizes = target.sizes()
@@ -28,7 +28,7 @@ def _totals(store: Store) -> object:
     return (
         experiments,
         store.keys(),
-        [(store.totals(each.number), store.shown(each.number)) for each in experiments],
+        [(store.totals(each.number), store.published(each.number)) for each in experiments],
         store.spent_bits(),
         [sizes[table] for table in ("epochs", "counts", "steps", "spent")],
     )

@@ -1,104 +1,113 @@
-"""Spent bits in memory: which reports of a batch are free, as far as is known here."""
+"""A cache of spent bits: which reports of a batch count, as far as this process knows."""
 
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from whitelie.service.store import BLOCK, Batch, Block
+from whitelie.service.store.contract import BITS_PER_BLOCK, Batch, Block
 
-CACHED = 65_536
-"""Blocks of spent bits that are kept in memory."""
+MAX_CACHED_BLOCKS = 65_536
 
-FREE = bytes(BLOCK // 8)
+NO_BIT_SPENT = bytes(BITS_PER_BLOCK // 8)
+"""The bits of a block that nobody has stored yet."""
 
-Address = tuple[int, int]
+BlockId = tuple[int, int]
 """An epoch, and the number of one of its blocks."""
 
 
 class Change(NamedTuple):
-    """What a batch does: which reports are free, rows of counts to add, and bits to set.
+    """What a batch changes: whose bits are free, which counts to add, and which bits to set.
 
-    A row of `counts` is (experiment, minute, arm, issued, answered, ones), one of `held`
-    (experiment, arm, answered, ones, step) or None for an unknown step. The bits of `added` are new
-    ones alone.
+    A row of `counts` is (experiment, minute, arm, issued, answered, ones). A row of `withheld` is
+    (experiment, arm, answered, ones, step), with None for a step that the batch does not name. A
+    block of `added` has new bits only.
     """
 
     free: list[bool]
     counts: list[tuple[int, ...]]
-    held: list[tuple[int | None, ...]]
+    withheld: list[tuple[int | None, ...]]
     added: list[Block]
 
 
 class SpentBits:
-    """Blocks of spent bits that were seen lately; `read` looks up those that were not."""
+    """The blocks used most recently; `read` returns a block that is not cached."""
 
-    def __init__(self, read: Callable[[Address], bytes]) -> None:
+    def __init__(self, read: Callable[[BlockId], bytes]) -> None:
         self._read = read
-        self._blocks: OrderedDict[Address, bytes] = OrderedDict()
+        self._blocks: OrderedDict[BlockId, bytes] = OrderedDict()
 
     def change(self, batch: Batch) -> Change:
-        """Look at every report and return what is to be written."""
+        """Return what a batch is to write."""
         counts = {
             (experiment, minute, arm): [issued, 0, 0]
             for (experiment, arm, minute), issued in batch.issued.items()
         }
-        known: dict[Address, bytes] = {}
-        added: dict[Address, bytearray] = {}
-        expiries: dict[Address, int] = {}
+        known: dict[BlockId, bytes] = {}
+        added: dict[BlockId, bytearray] = {}
+        expiries: dict[BlockId, int] = {}
         free = []
+        latest = None
         for (experiment, arm, epoch, sequence, minute, expiry), bit in batch.reports:
-            address = epoch, sequence // BLOCK
-            if address not in known:
-                known[address], added[address] = self[address], bytearray(BLOCK // 8)
-            bits, byte, mask = added[address], sequence % BLOCK >> 3, 1 << (sequence & 7)
-            free.append(not (bits[byte] | known[address][byte]) & mask)
-            if free[-1]:
+            block_id = epoch, sequence // BITS_PER_BLOCK
+            if block_id != latest:  # mostly it is the block of the report before
+                latest = block_id
+                if block_id not in known:
+                    known[block_id] = self[block_id]
+                    added[block_id] = bytearray(BITS_PER_BLOCK // 8)
+                spent, bits = known[block_id], added[block_id]
+            byte, mask = sequence % BITS_PER_BLOCK >> 3, 1 << (sequence & 7)
+            is_free = not (bits[byte] | spent[byte]) & mask
+            free.append(is_free)
+            if is_free:
                 bits[byte] |= mask
-                expiries[address] = max(expiry, expiries.get(address, expiry))
+                if expiry > expiries.get(block_id, -1):
+                    expiries[block_id] = expiry
                 count = counts.setdefault((experiment, minute, arm), [0, 0, 0])
                 count[1] += 1
                 count[2] += bit
-        blocks = [Block(*address, expiries[address], bytes(added[address])) for address in expiries]
-        held: dict[tuple[int, int], list[int]] = {}
+        blocks = [
+            Block(*block_id, expiries[block_id], bytes(added[block_id])) for block_id in expiries
+        ]
+        withheld: dict[tuple[int, int], list[int]] = {}
         for (experiment, _, arm), (_, answered, ones) in counts.items():
             if answered:
-                sums = held.setdefault((experiment, arm), [0, 0])
+                sums = withheld.setdefault((experiment, arm), [0, 0])
                 sums[0] += answered
                 sums[1] += ones
         return Change(
             free,
-            [(*place, *count) for place, count in counts.items()],
-            [(*place, *sums, batch.steps.get(place[0])) for place, sums in held.items()],
+            [(*cell, *count) for cell, count in counts.items()],
+            [(*arm, *sums, batch.steps.get(arm[0])) for arm, sums in withheld.items()],
             blocks,
         )
 
-    def __getitem__(self, address: Address) -> bytes:
-        bits = self._blocks.get(address)
+    def __getitem__(self, block_id: BlockId) -> bytes:
+        bits = self._blocks.get(block_id)
         if bits is None:
-            bits = self._read(address)
-            self._keep(address, bits)
+            bits = self._read(block_id)
+            self._keep(block_id, bits)
         return bits
 
     def learn(self, block: Block) -> None:
-        """Add bits that are known to be spent."""
-        address = block.epoch, block.block
-        self._keep(address, union(self[address], block.bits))
+        """Add bits that are spent to the cache."""
+        block_id = block.epoch, block.block
+        self._keep(block_id, union(self[block_id], block.bits))
 
-    def forget(self, address: Address) -> None:
-        """Forget a block that was dropped."""
-        self._blocks.pop(address, None)
+    def forget(self, block_id: BlockId) -> None:
+        """Remove a block that the store has dropped."""
+        self._blocks.pop(block_id, None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Empty the cache."""
         self._blocks.clear()
 
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def _keep(self, address: Address, bits: bytes) -> None:
-        self._blocks[address] = bits
-        self._blocks.move_to_end(address)
-        if len(self._blocks) > CACHED:
+    def _keep(self, block_id: BlockId, bits: bytes) -> None:
+        self._blocks[block_id] = bits
+        self._blocks.move_to_end(block_id)
+        if len(self._blocks) > MAX_CACHED_BLOCKS:
             self._blocks.popitem(last=False)
 
 

@@ -1,6 +1,6 @@
-"""A simulation described in a short TOML, read and checked in full before any work.
+"""A simulation described by a short TOML file, read and checked in full before any work.
 
-Its keys are those of `Problem`, the channels, the policies and `simulate`, and mean the same;
+The keys are those of `Problem`, the channels, the policies and `simulate`, and mean the same;
 `EXAMPLE` shows them.
 """
 
@@ -13,11 +13,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whitelie.certificate import Certificate, Expect
 from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse
 from whitelie.errors import InvalidInput
-from whitelie.policy import KLUCB, TS, UCB, UCB1, DPUCBInt, Policy
+from whitelie.policy import POLICIES, Policy
 from whitelie.problem import Problem
-from whitelie.specification.tables import (
+from whitelie.simulation.specification.tables import (
     at,
     check_keys,
     inside,
@@ -27,19 +28,20 @@ from whitelie.specification.tables import (
     required,
     whole,
 )
+from whitelie.simulation.stopping import check_stop
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from whitelie.result import Result
+    from whitelie.simulation.result import Result
 
 EXAMPLE = resources.files(__package__).joinpath("example.toml").read_text(encoding="utf-8")
 """A commented specification that runs."""
 
-_MOST_COUNTED = 2**31 - 1
+_MOST_STEPS = 2**31 - 1
 _KEYS = (
     *("horizon", "replicates", "seed", "checkpoints"),
-    *("means", "channel", "channels", "policies", "sweep"),
+    *("means", "channel", "channels", "policies", "stop", "sweep"),
 )
 _DESIGNS: dict[str, tuple[Callable[..., RandomizedResponse], tuple[str, ...]]] = {
     "warner": (RandomizedResponse.warner, ("p",)),
@@ -47,7 +49,7 @@ _DESIGNS: dict[str, tuple[Callable[..., RandomizedResponse], tuple[str, ...]]] =
     "unrelated": (RandomizedResponse.unrelated, ("truth", "alpha")),
     "positive_unlabelled": (RandomizedResponse.positive_unlabelled, ("seen",)),
 }
-_RULES: dict[str, Any] = {kind.__name__: kind for kind in (KLUCB, UCB, UCB1, TS, DPUCBInt)}
+_RULES: dict[str, Any] = {kind.__name__: kind for kind in POLICIES}
 _LABELS: dict[str, Policy] = {
     title: rule(feedback=feedback)
     for rule in _RULES.values()
@@ -80,6 +82,7 @@ class Specification:
     seed: int
     checkpoints: tuple[int, ...] | None = None
     sweep: Sweep | None = None
+    stop: Certificate | None = None
 
     def run(
         self,
@@ -90,13 +93,14 @@ class Specification:
         progress: bool = False,
     ) -> "Result":
         """Simulate it; the keywords are those of `simulate`."""
-        from whitelie.simulation import simulate, simulate_many  # noqa: PLC0415 (refusing is fast)
+        from whitelie.simulation.work import simulate, simulate_many  # noqa: PLC0415 (refusing is fast)
 
         settings: dict[str, Any] = {
             "horizon": self.horizon,
             "replicates": self.replicates,
             "seed": self.seed,
             "checkpoints": self.checkpoints,
+            "stop": self.stop,
             "jobs": jobs,
             "executor": executor,
             "store": store,
@@ -122,7 +126,7 @@ def load_specification(path: str | PathLike[str]) -> Specification:
         reason = f"this file cannot be read ({error.strerror})"
         raise InvalidInput("specification", str(path), reason) from None
     except UnicodeDecodeError:
-        raise InvalidInput("specification", str(path), "this is no text in UTF-8") from None
+        raise InvalidInput("specification", str(path), "this is not text in UTF-8") from None
     return parse_specification(text, source=str(path))
 
 
@@ -146,11 +150,13 @@ def parse_specification(text: str, *, source: str = "text") -> Specification:
     sweep = _sweep(data["sweep"], means) if "sweep" in data else None
     problems = _problems(data, means, sweep)
     policies = _policies(data, sweep)
+    stop = _stop(data["stop"]) if "stop" in data else None
     for problem, named in zip(problems, policies, strict=True):
         for policy in named.values():
             policy.check_channels(problem.channels)
+        check_stop(stop, problem, named)
     horizon = required("", data, "horizon", "the number of decisions in one replicate")
-    horizon = whole("horizon", horizon, most=_MOST_COUNTED)
+    horizon = whole("horizon", horizon, most=_MOST_STEPS)
     if horizon < len(means):
         raise InvalidInput("horizon", horizon, f"too short to pull each of {len(means)} arms once")
     replicates = required("", data, "replicates", "the number of independent repetitions")
@@ -159,10 +165,11 @@ def parse_specification(text: str, *, source: str = "text") -> Specification:
         problems=problems,
         policies=policies,
         horizon=horizon,
-        replicates=whole("replicates", replicates, most=_MOST_COUNTED),
+        replicates=whole("replicates", replicates, most=_MOST_STEPS),
         seed=whole("seed", seed, least=0, most=2**64 - 1),
         checkpoints=_checkpoints(data["checkpoints"], horizon) if "checkpoints" in data else None,
         sweep=sweep,
+        stop=stop,
     )
 
 
@@ -390,6 +397,31 @@ def policy_at(path: str, given: Any) -> tuple[str, Any]:
     if not isinstance(name, str) or not name:
         raise InvalidInput(at(path, "name"), name, "give a text to call the policy by")
     return name, policy
+
+
+def _stop(given: Any) -> Certificate:
+    """Return the certificate at which replicates stop."""
+    if not isinstance(given, dict):
+        raise InvalidInput("stop", given, "give a table, such as { delta = 0.05 }")
+    check_keys("stop", given, ("delta", "tolerance", "expect"))
+    asked: dict[str, Any] = {
+        key: number(at("stop", key), given[key]) for key in ("delta", "tolerance") if key in given
+    }
+    if "expect" in given:
+        asked["expect"] = _expect("stop.expect", given["expect"])
+    with inside("stop"):
+        return Certificate(**asked)
+
+
+def _expect(path: str, given: Any) -> Expect:
+    if not isinstance(given, dict):
+        right = "give a table, such as { rate = 0.05, difference = 0.01 }"
+        raise InvalidInput(path, given, right)
+    check_keys(path, given, ("rate", "difference"))
+    what = {"rate": "the usual rate", "difference": "the difference that matters"}
+    numbers = {key: number(at(path, key), required(path, given, key, what[key])) for key in what}
+    with inside("stop"):
+        return Expect(**numbers)
 
 
 def _checkpoints(given: Any, horizon: int) -> tuple[int, ...]:

@@ -81,5 +81,6 @@ def inside(path: str) -> Iterator[None]:
     try:
         yield
     except InvalidInput as refused:
-        field = refused.field if refused.field.isidentifier() else f"({refused.field})"
+        named = all(part.isidentifier() for part in refused.field.split("."))
+        field = refused.field if named else f"({refused.field})"
         raise InvalidInput(f"{path}.{field}", refused.value, refused.reason) from None

@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL database, lent to one thread at a time, and their troubles."""
+"""A pool of connections to a PostgreSQL database, and what its errors mean."""
 
 import os
 import socket
@@ -12,91 +12,95 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from whitelie.service.store import Unavailable
-from whitelie.service.store.postgresql_database import Connection, one_line
+from whitelie.service.store.contract import Unavailable
+from whitelie.service.store.postgresql.database import Connection, one_line
 
-WAIT = 2.0
-"""Seconds for which a connection is waited for."""
+CONNECT_TIMEOUT_SECONDS = 2.0
+"""How long a thread waits for a connection."""
 
-PAUSES = 0.25, 2.0
-"""The first and the longest pause before the database is tried again, in seconds."""
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.25, 2.0
+"""Pauses before the database is tried again; each is twice the one before."""
 
-COLLISIONS = errors.SerializationFailure, errors.DeadlockDetected
-"""What happens to one of several transactions that stand in each other's way."""
+CONFLICTS = errors.SerializationFailure, errors.DeadlockDetected
+"""What PostgreSQL raises in one of several transactions that block each other."""
 
-_TROUBLES = ("08", "25006", "40", "42501", "53", "55", "57", "58", "WL")
-"""How codes begin that mean: not now. Others would be mistakes of ours."""
-
-
-class Lost(Unavailable):
-    """The connection broke; a write that it carried may or may not have been done."""
+_UNAVAILABLE_CODES = ("08", "25006", "40", "42501", "53", "55", "57", "58", "WL")
+"""How the SQLSTATE codes begin that mean: not now. All others would be faults of ours."""
 
 
-class Lender:
-    """Lends connections, at most `most` at once, and makes new ones for those that break."""
+class ConnectionLost(Unavailable):
+    """The connection broke; a write on it may or may not have been done."""
 
-    def __init__(self, parameters: dict[str, Any], most: int) -> None:
+
+class Pool:
+    """At most `max_size` connections, each used by one thread at a time, replaced if they break."""
+
+    def __init__(self, parameters: dict[str, Any], max_size: int) -> None:
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             kwargs={**parameters, "autocommit": True},
             min_size=1,
-            max_size=most,
-            timeout=WAIT,
-            reconnect_timeout=WAIT,
+            max_size=max_size,
+            timeout=CONNECT_TIMEOUT_SECONDS,
+            reconnect_timeout=CONNECT_TIMEOUT_SECONDS,
             open=True,
         )
-        self._most = most
-        self._lent: set[Connection] = set()
+        self._max_size = max_size
+        self._in_use: set[Connection] = set()
         self._closing = threading.Event()
-        self._pause, self._closed_until = PAUSES[0], 0.0
+        self._pause_seconds, self._fails_until = FIRST_RETRY_SECONDS, 0.0
 
     @contextmanager
-    def lent(self) -> Iterator[Connection]:
-        """Lend a connection; turn what the network or the database cause into `Unavailable`."""
+    def connection(self) -> Iterator[Connection]:
+        """Yield a connection; raise `Unavailable` for what the network or the database causes."""
         connection = self._get()
-        self._lent.add(connection)
+        self._in_use.add(connection)
         try:
-            if self._closing.is_set():  # and whoever closes may not have seen this one
+            if self._closing.is_set():  # `close` may not have seen this one
                 raise Unavailable("the store is closed")
             yield connection
         except psycopg.Error as error:
             if connection.closed:
-                raise Lost(f"the connection to the database broke ({one_line(error)})") from error
-            if isinstance(error, COLLISIONS) or not (error.sqlstate or "").startswith(_TROUBLES):
+                raise ConnectionLost(
+                    f"the connection to the database broke ({one_line(error)})"
+                ) from error
+            if isinstance(error, CONFLICTS) or not (error.sqlstate or "").startswith(
+                _UNAVAILABLE_CODES
+            ):
                 raise
             raise Unavailable(f"the database says: {one_line(error)}") from error
         finally:
-            self._lent.discard(connection)
+            self._in_use.discard(connection)
             self._pool.putconn(connection)
 
     def pause(self) -> bool:
-        """Wait before the database is asked again; return whether it is still to be asked."""
-        return not self._closing.wait(PAUSES[0])
+        """Wait before a retry; return False if the pool was closed."""
+        return not self._closing.wait(FIRST_RETRY_SECONDS)
 
     def close(self) -> None:
-        """Break off what is going on, and give up all connections."""
+        """Interrupt all queries, and close all connections."""
         self._closing.set()
-        for connection in tuple(self._lent):
-            with suppress(psycopg.Error, OSError):  # it may have come back meanwhile
-                _hang_up(connection)
-        self._pool.close(timeout=PAUSES[0])  # its threads may wait for a database that is away
+        for connection in tuple(self._in_use):
+            with suppress(psycopg.Error, OSError):  # its query may have ended meanwhile
+                _shut_down(connection)
+        self._pool.close(timeout=FIRST_RETRY_SECONDS)  # its threads may wait for a dead server
 
     def _get(self) -> Connection:
-        """Take a connection from the pool; after a failure, fail at once for a while."""
-        if time.monotonic() >= self._closed_until:
+        """Take a connection from the pool; after a failure, fail fast for a while (backoff)."""
+        if time.monotonic() >= self._fails_until:
             try:
                 connection = self._pool.getconn()
             except (PoolTimeout, PoolClosed):
-                if len(self._lent) == self._most:
+                if len(self._in_use) == self._max_size:
                     raise Unavailable("all connections to the database are busy") from None
-                self._closed_until = time.monotonic() + self._pause
-                self._pause = min(2 * self._pause, PAUSES[1])
+                self._fails_until = time.monotonic() + self._pause_seconds
+                self._pause_seconds = min(2 * self._pause_seconds, MAX_RETRY_SECONDS)
             else:
-                self._pause = PAUSES[0]
+                self._pause_seconds = FIRST_RETRY_SECONDS
                 return connection
         raise Unavailable("the database cannot be reached")
 
 
-def _hang_up(connection: Connection) -> None:
-    """Let whoever waits for an answer on a connection find that it is broken."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as line:
-        line.shutdown(socket.SHUT_RDWR)
+def _shut_down(connection: Connection) -> None:
+    """Shut down the socket of a connection: a thread that waits for an answer sees an error."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as opened:
+        opened.shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file with a write-ahead log, flushed to disk at every commit.
 
-A thread gives up the interpreter at each step of a statement, and beside a busy event loop it waits
-long to have it back. So a commit is one step: the trigger of the view `batch` does everything, and
-rows are read as one JSON text.
+A thread releases the interpreter's lock at each step of a statement, and it waits long to get the
+lock back from a busy event loop. So a commit takes one step, in which the trigger of the view
+`batch` does everything, and a query returns all its rows as one JSON text.
 """
 
 import errno
@@ -17,125 +17,40 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from whitelie.errors import InvalidInput
-from whitelie.service.store import (
+from whitelie.service.store.contract import (
     Batch,
     Block,
     Contents,
     Counts,
     Key,
-    Restated,
-    Saved,
+    Restatement,
     Stale,
     Step,
+    StoredExperiment,
     Unavailable,
     not_empty,
 )
-from whitelie.service.store.spent import FREE, Address, Change, SpentBits, union
-from whitelie.service.store.sqlite_file import WAIT, connected, opened, resolved, transaction
-
-ROOM = 1 << 20
-"""Bytes that must be free before a store that was unavailable works again."""
-
-_COMMIT = """
-INSERT INTO batch (writer, generation, minute, counts, held, blocks, bits)
-VALUES (?, ?, ?, ?, ?, ?, ?)
-"""
-_TOTALS = """
-SELECT json_group_array(json_array(arm, issued, answered, ones)) FROM (
-    SELECT arm, sum(issued) AS issued, sum(answered) AS answered, sum(ones) AS ones
-    FROM counts WHERE experiment = ? AND minute >= ? AND minute < ? GROUP BY arm)
-"""
-_HISTORY = """
-SELECT json_group_array(json_array(bucket, arm, issued, answered, ones)) FROM (
-    SELECT minute - minute % ?4 AS bucket, arm,
-        sum(issued) AS issued, sum(answered) AS answered, sum(ones) AS ones
-    FROM counts WHERE experiment = ?1 AND minute >= ?2 AND minute < ?3 GROUP BY bucket, arm)
-"""
-_SHOWN = """
-SELECT json_group_array(json_array(arm, answered, ones, minute))
-FROM shown WHERE experiment = ? AND answered > 0
-"""
-_STEPS = """
-SELECT json_group_array(json_array(bucket, arm, answered, ones, minute)) FROM (
-    SELECT minute - minute % ?4 AS bucket, arm,
-        sum(answered) AS answered, sum(ones) AS ones, max(minute) AS minute
-    FROM steps WHERE experiment = ?1 AND minute >= ?2 AND minute < ?3 GROUP BY bucket, arm)
-"""
-_FOLD = """
-INSERT INTO counts
-SELECT experiment, minute - minute % ?3 AS bucket, arm, sum(issued), sum(answered), sum(ones)
-FROM counts WHERE experiment = ?1 AND minute < ?2 AND minute % ?3 <> 0 GROUP BY bucket, arm
-ON CONFLICT (experiment, minute, arm) DO UPDATE SET issued = issued + excluded.issued,
-    answered = answered + excluded.answered, ones = ones + excluded.ones
-"""
-_FOLD_STEPS = """
-INSERT INTO steps
-SELECT experiment, minute - minute % ?3 AS bucket, arm, sum(answered), sum(ones)
-FROM steps WHERE experiment = ?1 AND minute < ?2 AND minute % ?3 <> 0 GROUP BY bucket, arm
-ON CONFLICT (experiment, minute, arm) DO UPDATE SET
-    answered = answered + excluded.answered, ones = ones + excluded.ones
-"""
-_FOLD_SHOWN = """
-UPDATE shown SET minute = minute - minute % ?3 WHERE experiment = ?1 AND minute < ?2
-"""
-_HOLD_BACK = """
-UPDATE shown SET held_answered = held_answered - ?, held_ones = held_ones - ?
-WHERE experiment = ? AND arm = ?
-"""
-_MOVED = "experiment = :experiment AND abs(held_answered) >= :step"
-_FILLED = "experiment = :experiment AND held_answered >= :step"
-_RESTATE = (
-    f"""
-    DELETE FROM steps
-    WHERE experiment = :experiment AND arm IN (SELECT arm FROM shown WHERE {_MOVED})
-    """,
-    f"""
-    UPDATE shown SET answered = 0, ones = 0, minute = 0,
-        held_answered = answered + held_answered, held_ones = ones + held_ones
-    WHERE {_MOVED}
-    """,
-    f"""
-    INSERT INTO steps SELECT experiment, :minute, arm, held_answered, held_ones
-    FROM shown WHERE {_FILLED}
-    """,
-    f"""
-    UPDATE shown SET answered = held_answered, ones = held_ones, minute = :minute,
-        held_answered = 0, held_ones = 0
-    WHERE {_FILLED}
-    """,
+from whitelie.service.store.spent_bits import NO_BIT_SPENT, BlockId, Change, SpentBits, union
+from whitelie.service.store.sqlite import statements as sql
+from whitelie.service.store.sqlite.file import (
+    LOCK_TIMEOUT_SECONDS,
+    connect,
+    open_for_writing,
+    resolve,
+    transaction,
 )
-_FILL_SHOWN = """
-INSERT INTO shown
-SELECT experiment, arm, sum(shown_answered), sum(shown_ones), max(minute),
-    sum(answered) - sum(shown_answered), sum(ones) - sum(shown_ones)
-FROM (
-    SELECT experiment, arm, answered, ones, 0 AS shown_answered, 0 AS shown_ones, 0 AS minute
-    FROM counts
-    UNION ALL SELECT experiment, arm, 0, 0, answered, ones, minute FROM steps
-)
-GROUP BY experiment, arm HAVING sum(answered) > 0 OR sum(shown_answered) > 0
-"""
-_SAVE_KEY = """
-INSERT INTO keys (name, role, hash, origins, decisions_per_minute, expiry)
-VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (hash) DO UPDATE SET name = excluded.name, role = excluded.role,
-    origins = excluded.origins, decisions_per_minute = excluded.decisions_per_minute,
-    expiry = excluded.expiry
-"""
-_KEYS = """
-SELECT json_group_array(
-    json_array(number, name, role, hex(hash), json(origins), decisions_per_minute, expiry))
-FROM keys
-"""
-_TABLES = "epochs", "experiments", "keys", "counts", "steps", "shown", "spent"
-_SIZES = "SELECT " + ", ".join(f"(SELECT count(*) FROM {name})" for name in _TABLES)
-_LAST_EXPERIMENT = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'experiments'"
-_LAST = 2**62  # later than any minute
 
-_TROUBLES = {
+MIN_FREE_BYTES = 1 << 20
+"""How much of the disk must be free before a store that was unavailable works again."""
+
+_END_OF_TIME = 2**62  # later than any minute
+
+_UNAVAILABLE_BECAUSE = {
     sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_BUSY: f"another process has held the database for {WAIT} seconds",
+    sqlite3.SQLITE_BUSY: f"another process has locked the database for {LOCK_TIMEOUT_SECONDS} s",
     sqlite3.SQLITE_LOCKED: "the database is locked",
     sqlite3.SQLITE_READONLY: "the database may only be read",
     sqlite3.SQLITE_IOERR: "the disk fails to read or write the database",
@@ -147,30 +62,30 @@ _TROUBLES = {
 
 
 class SQLiteStore:
-    """A store in one file; see the contract in `whitelie.service.store`.
+    """A store in one file; `whitelie.service.store.contract` documents its methods.
 
-    Spent bits are remembered; those of a commit only when it is durable. It is refused by the
-    database if another process has spent bits since; then memory is emptied and the batch looked at
-    again.
+    It caches spent bits, and adds those of a commit to the cache once the commit is durable. The
+    database refuses a commit if another process has spent bits in between. Then the store empties
+    its cache, reads again, and commits again.
     """
 
     is_shared = False
 
     def __init__(self, path: Path) -> None:
-        self._path = path = resolved(path)
+        self._path = path = resolve(path)
         self._writer = secrets.randbits(62)
-        self._spent = SpentBits(self._block)
+        self._spent = SpentBits(self._read_block)
         self._readers: deque[sqlite3.Connection] = deque()
         self._lock: int | None = None
-        with _explained():
-            self._connection = opened(path)
+        with _translated_errors():
+            self._connection = open_for_writing(path)
 
     def claim(self, fingerprints: Sequence[bytes] = ()) -> None:
-        """Be the only server of this file until `close`, or refuse if there is another."""
+        """Become the only server of this file until `close`, or refuse if there is another."""
         try:
             lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise Unavailable(f"{self._path}.lock cannot be made ({error.strerror})") from error
+            raise Unavailable(f"{self._path}.lock cannot be created ({error.strerror})") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -180,12 +95,10 @@ class SQLiteStore:
         self._lock = lock
 
     def new_epoch(self) -> int:
-        """Return a number that no process had before."""
         return _number(self._write("INSERT INTO epochs DEFAULT VALUES").lastrowid)
 
     def commit(self, batch: Batch) -> Sequence[bool]:
-        """Make a batch durable; return for each report whether its decision was unanswered."""
-        with _explained():
+        with _translated_errors():
             try:
                 change = self._insert(batch)
             except sqlite3.IntegrityError as error:
@@ -199,35 +112,27 @@ class SQLiteStore:
         return change.free
 
     def totals(self, experiment: int, before: int | None = None) -> Mapping[int, Counts]:
-        """Return the counts of each arm, over all minutes or those before a minute."""
         with self._reading() as connection:
-            return _totals(connection, experiment, 0, _LAST if before is None else before)
+            return _totals(connection, experiment, 0, _END_OF_TIME if before is None else before)
 
     def history(
         self, experiment: int, start: int, stop: int, width: int = 1
     ) -> Mapping[tuple[int, int], Counts]:
-        """Return {(minute, arm): counts} of the minutes start … stop − 1.
-
-        Minutes are joined in buckets of `width`, which begin at its multiples.
-        """
         with self._reading() as connection:
-            rows = _rows(connection, _HISTORY, (experiment, start, stop, width))
+            rows = _rows(connection, sql.HISTORY, (experiment, start, stop, width))
         return {(minute, arm): Counts(*counts) for minute, arm, *counts in rows}
 
-    def shown(self, experiment: int) -> Mapping[int, Step]:
-        """Return the sum of all steps of each arm, and the minute of its latest."""
+    def published(self, experiment: int) -> Mapping[int, Step]:
         with self._reading() as connection:
-            return {arm: Step(*sums) for arm, *sums in _rows(connection, _SHOWN, (experiment,))}
+            return {
+                arm: Step(*sums) for arm, *sums in _rows(connection, sql.PUBLISHED, (experiment,))
+            }
 
     def steps(
         self, experiment: int, start: int, stop: int, width: int = 1
     ) -> Mapping[tuple[int, int], Step]:
-        """Return {(minute, arm): step} of what was shown first in the minutes start … stop − 1.
-
-        Minutes are joined in buckets of `width`, which begin at its multiples.
-        """
         with self._reading() as connection:
-            rows = _rows(connection, _STEPS, (experiment, start, stop, width))
+            rows = _rows(connection, sql.STEPS, (experiment, start, stop, width))
         return {(bucket, arm): Step(*sums) for bucket, arm, *sums in rows}
 
     def roll_back(
@@ -235,14 +140,9 @@ class SQLiteStore:
         experiment: int,
         start: int,
         stop: int,
-        change: tuple[Saved, str] | None = None,
-        restated: Restated | None = None,
+        change: tuple[StoredExperiment, str] | None = None,
+        restated: Restatement | None = None,
     ) -> Mapping[int, Counts] | None:
-        """Remove the counts of the minutes start … stop − 1; return what was removed, by arm.
-
-        The arguments of a `change` may be given to be made with it; where that returns None, so
-        does this, and nothing is removed. Steps are `restated`; without it what is shown stays.
-        """
         with self._transaction() as connection:
             if change is not None and self.change(*change) is None:
                 return None
@@ -250,29 +150,25 @@ class SQLiteStore:
             where = "experiment = ? AND minute >= ? AND minute < ?"
             connection.execute(f"DELETE FROM counts WHERE {where}", (experiment, start, stop))
             for arm, (_, answered, ones) in removed.items():
-                connection.execute(_HOLD_BACK, (answered, ones, experiment, arm))
+                connection.execute(sql.WITHHOLD_REMOVED, (answered, ones, experiment, arm))
+            connection.execute(sql.SET_ROLLBACK_FLAG)
             if restated is not None:
-                for statement in _RESTATE:
+                for statement in sql.RESTATE_STEPS:
                     connection.execute(statement, {"experiment": experiment, **restated._asdict()})
         return removed
 
-    def fold(self, experiment: int, before: int, width: int) -> None:
-        """Join counts and steps before a minute in buckets of `width`; all their sums stay.
-
-        A bucket that reaches beyond `before` is left as it is.
-        """
+    def join_minutes(self, experiment: int, before: int, width: int) -> None:
         old = experiment, before - before % width, width
         with self._transaction() as connection:
-            for table, join in (("counts", _FOLD), ("steps", _FOLD_STEPS)):
+            for table, join in (("counts", sql.JOIN_COUNTS), ("steps", sql.JOIN_STEPS)):
                 connection.execute(join, old)
                 where = "experiment = ? AND minute < ? AND minute % ? <> 0"
                 connection.execute(f"DELETE FROM {table} WHERE {where}", old)
-            connection.execute(_FOLD_SHOWN, old)
+            connection.execute(sql.DATE_PUBLISHED_BY_BUCKET, old)
 
     def forget_spent(self, before: int) -> int:
-        """Drop the blocks all of whose tokens expired before a minute; return how many."""
         with self._transaction() as connection:
-            # Others' memories of these blocks must go too, or a commit would bring the bits back.
+            # Other processes must drop their cached blocks too, or a commit would write them again.
             self._take_over()
             query = "SELECT json_group_array(json_array(epoch, block)) FROM spent WHERE expiry < ?"
             expired = _rows(connection, query, (before,))
@@ -282,82 +178,72 @@ class SQLiteStore:
         return len(expired)
 
     def spent_bits(self) -> int:
-        """Return how many bits are set, in all blocks."""
         with self._reading() as connection:
             blocks = connection.execute("SELECT bits FROM spent")
             return sum(int.from_bytes(bits).bit_count() for (bits,) in blocks)
 
-    def save(self, slug: str, definition: str, key_hash: str | None = None) -> Saved | None:
-        """Keep a new experiment, or return None if there is one of this slug or key."""
+    def save(
+        self, slug: str, definition: str, key_hash: str | None = None
+    ) -> StoredExperiment | None:
         columns = "(slug, definition, key_hash) VALUES (?, ?, ?)"
         statement = f"INSERT INTO experiments {columns} ON CONFLICT DO NOTHING"
         cursor = self._write(statement, (slug, definition, key_hash))
         if not cursor.rowcount:
             return None
-        return Saved(_number(cursor.lastrowid), slug, definition, key_hash)
+        return StoredExperiment(_number(cursor.lastrowid), slug, definition, key_hash)
 
-    def change(self, saved: Saved, definition: str) -> Saved | None:
-        """Replace the definition, or return None if it is no longer the one of `saved`."""
+    def change(self, saved: StoredExperiment, definition: str) -> StoredExperiment | None:
         where = "number = ? AND slug = ? AND definition = ?"
         statement = f"UPDATE experiments SET definition = ? WHERE {where}"
         cursor = self._write(statement, (definition, *saved[:3]))
         return saved._replace(definition=definition) if cursor.rowcount else None
 
     def delete(self, number: int) -> None:
-        """Remove an experiment, all its counts and steps."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM experiments WHERE number = ?", (number,))
             for table in ("counts", "steps", "shown"):
                 connection.execute(f"DELETE FROM {table} WHERE experiment = ?", (number,))
 
-    def experiments(self) -> Sequence[Saved]:
-        """Return all experiments, in the order of their numbers."""
+    def experiments(self) -> Sequence[StoredExperiment]:
         with self._reading() as connection:
             return _experiments(connection)
 
     def save_key(self, key: Key) -> None:
-        """Keep a key, in place of the one of the same hash."""
         origins = json.dumps(key.origins)
         limits = key.decisions_per_minute, key.expiry
-        self._write(_SAVE_KEY, (key.name, key.role, key.hash, origins, *limits))
+        self._write(sql.SAVE_KEY, (key.name, key.role, key.hash, origins, *limits))
 
     def delete_key(self, hash: bytes) -> None:
-        """Remove the key of this hash."""
         self._write("DELETE FROM keys WHERE hash = ?", (hash,))
 
     def keys(self) -> Sequence[Key]:
-        """Return all keys, in the order in which they were first kept."""
         with self._reading() as connection:
             return _keys(connection)
 
     def generation(self) -> int:
-        """Return a number that differs after any change of experiments or keys."""
         with self._reading() as connection:
             return _number(*connection.execute("SELECT generation FROM state").fetchone())
 
     def probe(self) -> None:
-        """Write durably, where there must be room for a large commit, or raise `Unavailable`."""
         self._require_room()
         self._write("UPDATE state SET probes = probes + 1")
 
     def sizes(self) -> Mapping[str, int]:
-        """Return how many rows each table has: all that is stored."""
         with self._reading() as connection:
-            return dict(zip(_TABLES, connection.execute(_SIZES).fetchone(), strict=True))
+            return dict(zip(sql.TABLES, connection.execute(sql.SIZES).fetchone(), strict=True))
 
     def require_alone(self) -> None:
-        """Refuse if a server uses the store; until `close` none can begin to."""
+        """Refuse if a server uses the store; none can start before `close`."""
         self.claim()
 
     @contextmanager
     def contents(self) -> Iterator[Contents]:
-        """Lend everything, as it is at one moment."""
         with self._reading() as connection:
             connection.execute("BEGIN")
             counts = connection.execute("SELECT * FROM counts")
             yield Contents(
                 epochs=[number for (number,) in connection.execute("SELECT number FROM epochs")],
-                last_experiment=_number(*connection.execute(_LAST_EXPERIMENT).fetchone()),
+                last_experiment=_number(*connection.execute(sql.LAST_EXPERIMENT).fetchone()),
                 experiments=_experiments(connection),
                 keys=_keys(connection),
                 counts=counts,
@@ -367,7 +253,6 @@ class SQLiteStore:
             connection.execute("ROLLBACK")
 
     def fill(self, contents: Contents) -> None:
-        """Take everything from another store, or refuse if this one holds anything."""
         with self._transaction() as connection:
             if any(self.sizes().values()):
                 raise not_empty(str(self._path))
@@ -382,11 +267,11 @@ class SQLiteStore:
                 self.save_key(key)
             connection.executemany("INSERT INTO counts VALUES (?, ?, ?, ?, ?, ?)", contents.counts)
             connection.executemany("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", contents.steps)
-            connection.execute(_FILL_SHOWN)
+            connection.execute(sql.FILL_PUBLISHED)
+            connection.execute(sql.SET_ROLLBACK_FLAG)
             connection.executemany("INSERT INTO spent VALUES (?, ?, ?, ?)", contents.spent)
 
     def close(self) -> None:
-        """Give up the store."""
         while self._readers:
             self._readers.pop().close()
         self._connection.close()
@@ -395,63 +280,64 @@ class SQLiteStore:
             self._lock = None
 
     def _insert(self, batch: Batch) -> Change:
-        """Look at every report and write what follows."""
+        """Write what a batch changes, as far as the cached spent bits are right."""
         change = self._spent.change(batch)
         known = self._writer, batch.generation, batch.minute
-        counts, held = json.dumps(change.counts), json.dumps(change.held)
-        blocks = json.dumps([block[:3] for block in change.added])
+        rows = change.counts, change.withheld, [block[:3] for block in change.added]
+        texts = (msgspec.json.encode(each).decode() for each in rows)
         bits = b"".join(union(self._spent[block[:2]], block.bits) for block in change.added)
         try:
-            self._connection.execute(_COMMIT, (*known, counts, held, blocks, bits))
+            self._connection.execute(sql.COMMIT, (*known, *texts, bits))
         except sqlite3.IntegrityError as error:
             if str(error) == "stale":
                 raise Stale("experiments or keys have been changed") from None
             raise
         return change
 
-    def _block(self, address: Address) -> bytes:
+    def _read_block(self, block_id: BlockId) -> bytes:
         query = "SELECT bits FROM spent WHERE epoch = ? AND block = ?"
-        row = self._connection.execute(query, address).fetchone()
-        return bytes(row[0]) if row else FREE
+        row = self._connection.execute(query, block_id).fetchone()
+        return bytes(row[0]) if row else NO_BIT_SPENT
 
     def _take_over(self) -> None:
-        """Be the one who has spent bits last; if it was another, forget what may have changed."""
+        """Become the process that spent bits last; if another did, the cache lacks its bits."""
         statement = "UPDATE state SET writer = ?1 WHERE writer <> ?1"
         if self._connection.execute(statement, (self._writer,)).rowcount:
             self._spent.clear()
 
     def _require_room(self) -> None:
-        """Write a file of `ROOM` bytes, and remove it: free space alone says nothing of quotas."""
+        """Write a file and remove it: the number of free bytes says nothing about quotas."""
         file = Path(f"{self._path}.probe")
         try:
             try:
                 with file.open("wb", buffering=0) as stream:
-                    if stream.write(bytes(ROOM)) < ROOM:
+                    if stream.write(bytes(MIN_FREE_BYTES)) < MIN_FREE_BYTES:
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                     os.fsync(stream.fileno())
             finally:
                 file.unlink(missing_ok=True)
         except OSError as error:
-            raise Unavailable(f"the disk has not {ROOM:,} bytes free ({error.strerror})") from error
+            reason = f"fewer than {MIN_FREE_BYTES:,} bytes of the disk can be written"
+            raise Unavailable(f"{reason} ({error.strerror})") from error
 
     def _write(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
-        """Execute one statement, which is a durable transaction."""
-        with _explained():
+        """Execute one statement as one durable transaction."""
+        with _translated_errors():
             return self._connection.execute(statement, values)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _explained(), transaction(self._connection):
+        with _translated_errors(), transaction(self._connection):
             yield self._connection
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection that no other thread uses now."""
-        with _explained():
+        """Yield a connection that no other thread is using."""
+        with _translated_errors():
             try:
                 connection = self._readers.pop()
             except IndexError:
-                connection = connected(self._path)
+                connection = connect(self._path)
                 connection.execute("PRAGMA query_only = ON")
             try:
                 yield connection
@@ -462,41 +348,41 @@ class SQLiteStore:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Turn what the disk or other processes cause into `Unavailable`."""
+def _translated_errors() -> Iterator[None]:
+    """Raise `Unavailable` for errors that the disk or another process causes."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        trouble = _TROUBLES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
-        if trouble is None:
+        reason = _UNAVAILABLE_BECAUSE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        if reason is None:
             raise
-        raise Unavailable(f"{trouble} ({error})") from error
+        raise Unavailable(f"{reason} ({error})") from error
 
 
 def _totals(
     connection: sqlite3.Connection, experiment: int, start: int, stop: int
 ) -> Mapping[int, Counts]:
-    rows = _rows(connection, _TOTALS, (experiment, start, stop))
+    rows = _rows(connection, sql.TOTALS, (experiment, start, stop))
     return {arm: Counts(*counts) for arm, *counts in rows}
 
 
-def _experiments(connection: sqlite3.Connection) -> list[Saved]:
+def _experiments(connection: sqlite3.Connection) -> list[StoredExperiment]:
     columns = "number, slug, definition, key_hash"
     query = f"SELECT json_group_array(json_array({columns})) FROM experiments"
-    return sorted(Saved(*row) for row in _rows(connection, query))
+    return sorted(StoredExperiment(*row) for row in _rows(connection, query))
 
 
 def _keys(connection: sqlite3.Connection) -> list[Key]:
     return [
         Key(name, role, bytes.fromhex(hash), tuple(origins), per_minute, expiry)
-        for _, name, role, hash, origins, per_minute, expiry in sorted(_rows(connection, _KEYS))
+        for _, name, role, hash, origins, per_minute, expiry in sorted(_rows(connection, sql.KEYS))
     ]
 
 
 def _rows(
     connection: sqlite3.Connection, query: str, values: Sequence[object] = ()
 ) -> list[list[Any]]:
-    """Return the rows of a query that joins them in one JSON text."""
+    """Return the rows of a query that returns them as one JSON text."""
     (text,) = connection.execute(query, values).fetchone()
     rows: list[list[Any]] = json.loads(text)
     return rows

@@ -1,0 +1,1 @@
+"""The figures of the reproduction: panels drawn from results, and computed diagrams."""

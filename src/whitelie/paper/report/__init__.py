@@ -1,0 +1,1 @@
+"""The report on a reproduction: one offline page, and a Markdown record."""

@@ -1,0 +1,1 @@
+"""HTTP: what can be asked, by whom, and how it is answered."""

@@ -1,0 +1,1 @@
+"""The engine: the commit pipeline, learners, administration, recounting and maintenance."""

@@ -1,0 +1,1 @@
+"""Experiments: definition and changes, snapshots of counts, results, privacy statement."""

@@ -1,0 +1,1 @@
+"""The process: the server, or several workers that a supervisor restarts."""

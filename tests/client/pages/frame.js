@@ -1,0 +1,1 @@
+document.querySelector("iframe").src = `shop.html${location.search}`;
