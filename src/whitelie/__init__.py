@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from whitelie.estimate import Estimate as Estimate
     from whitelie.planning import Plan as Plan
     from whitelie.planning import plan as plan
+    from whitelie.policy import IMED as IMED
     from whitelie.policy import KLUCB as KLUCB
     from whitelie.policy import TS as TS
     from whitelie.policy import UCB as UCB
@@ -42,6 +43,7 @@ _HOME = {
     "UCB": "policy",
     "UCB1": "policy",
     "TS": "policy",
+    "IMED": "policy",
     "TopTwo": "policy",
     "DPUCBInt": "policy",
     "policy_from_dict": "policy",

@@ -18,9 +18,9 @@ from whitelie.channel import IDENTITY, Channel, RandomizedResponse
 from whitelie.kernel.arms import Array as Floats
 from whitelie.kernel.beta import beta
 from whitelie.kernel.words import uniform, word
-from whitelie.policy import KLUCB, UCB, UCB1, TopTwo
+from whitelie.policy import IMED, KLUCB, UCB, UCB1, TopTwo
 
-IndexPolicy = KLUCB | UCB | UCB1
+IndexPolicy = KLUCB | UCB | UCB1 | IMED
 
 MANY_DIGITS = Context(prec=40)
 HALF = Fraction(1, 2)
@@ -55,8 +55,10 @@ def index(policy: IndexPolicy, arms: Sequence[Arm], k: int, t: int) -> float:
     """The index of arm k; a wrapped policy's is on the scale common to all arms.
 
     kl-UCB-CF: max{q : n·d(λ̂, g(q)) ≤ f(t)}; UCB-CF: g^-1(λ̂ ± sqrt(f(t)/(2n))), minus for a
-    decreasing g; UCB1: mean + sqrt(2·ln t/n). Here n counts pending too.
+    decreasing g; UCB1: mean + sqrt(2·ln t/n); IMED: see `imed_index`. Here n counts pending too.
     """
+    if isinstance(policy, IMED):
+        return imed_index(policy, arms, k)
     arm = arms[k]
     n = arm.pulls + arm.pending
     mean, channel = mean_feedback(arm), arm.channel
@@ -73,6 +75,22 @@ def index(policy: IndexPolicy, arms: Sequence[Arm], k: int, t: int) -> float:
     if policy.domain == "extended" and isinstance(channel, RandomizedResponse):
         return largest_reward_on_the_line(channel, mean, n, f)
     return largest_reward_in_unit(channel, mean, n, f)
+
+
+def imed_index(policy: IMED, arms: Sequence[Arm], k: int) -> float:
+    """−(n·d⁺(λ̂, g(μ̂*)) + ln n), where n counts pending decisions too.
+
+    d⁺ is 0 for an arm that reads as good as μ̂*: λ̂ ≥ g(μ̂*), or ≤ for a decreasing g.
+    """
+    channels = [arm.channel if policy.feedback == "corrected" else IDENTITY for arm in arms]
+    available = [k for k, arm in enumerate(arms) if arm.available]
+    with_feedback = [k for k in available if arms[k].pulls] or available
+    estimates = [channels[k].mean_reward(float(mean_feedback(arms[k]))) for k in with_feedback]
+    best = min(max(*estimates, 0.0), 1.0)
+    mean, target = mean_feedback(arms[k]), channels[k].mean_feedback(best)
+    is_best = mean >= target if channels[k].increasing else mean <= target
+    n = arms[k].pulls + arms[k].pending
+    return -float(0 if is_best else n * divergence(mean, target)) - math.log(n)
 
 
 def exploration(policy: KLUCB | UCB, t: int) -> float:

@@ -13,6 +13,7 @@ import pytest
 import whitelie
 import whitelie.policy
 from whitelie import (
+    IMED,
     KLUCB,
     TS,
     UCB,
@@ -33,6 +34,8 @@ LABELS: dict[str, Policy] = {
     "UCB": UCB(feedback="naive"),
     "UCB1": UCB1(),
     "TS": TS(feedback="naive"),
+    "IMED-CF": IMED(),
+    "IMED": IMED(feedback="naive"),
     "TopTwo-CF": TopTwo(),
     "TopTwo": TopTwo(feedback="naive"),
     "TopTwo-CF (know=0.5)": TopTwo(know=0.5),
@@ -95,6 +98,7 @@ def test_policies_that_keep_counts_alone() -> None:
         "UCB-CF",
         "UCB1",
         "TS-CF",
+        "IMED-CF",
         "TopTwo-CF",
     ]
 

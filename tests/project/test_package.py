@@ -35,10 +35,10 @@ counts = {0: (20, 11), 1: (31, 16), 2: (9, 4), 3: (0, 0)}
 tries_all = os.environ["TRIED"] == "all policies"
 policies, others, batched, largest = [KLUCB()], [], [], []
 if tries_all:
-    policies += [TS(), UCB(), UCB1(), KLUCB(feedback="naive"), TS(feedback="naive")]
+    policies += [TS(), UCB(), UCB1(), IMED(), KLUCB(feedback="naive"), TS(feedback="naive")]
     policies += [KLUCB(feedback="wrapped"), UCB1(feedback="wrapped")]
     others += [TS(feedback="wrapped"), DPUCBInt(), DPUCBInt(noise="every round")]
-    batched += [TS(), KLUCB(), UCB()]
+    batched += [TS(), KLUCB(), UCB(), IMED()]
     largest += [0, 3, 5000]
 chosen, numbers = [], []
 for policy in policies:

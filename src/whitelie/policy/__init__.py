@@ -16,6 +16,7 @@ from typing import Any
 
 from whitelie.errors import InvalidInput
 from whitelie.policy.dp_ucb_int import DPUCBInt
+from whitelie.policy.imed import IMED
 from whitelie.policy.kl_ucb import KLUCB
 from whitelie.policy.policy import Policy
 from whitelie.policy.thompson_sampling import TS
@@ -25,6 +26,7 @@ from whitelie.policy.ucb1 import UCB1
 
 __all__ = [
     "COUNT_POLICIES",
+    "IMED",
     "KLUCB",
     "POLICIES",
     "TS",
@@ -41,6 +43,7 @@ POLICIES: tuple[type[Policy], ...] = (
     UCB,
     UCB1,
     TS,
+    IMED,
     TopTwo,
     DPUCBInt,
 )

@@ -215,6 +215,7 @@ def test_the_form_offers_the_corrected_policies_of_the_list(site: Site) -> None:
         ["TS-CF", "Thompson sampling (TS-CF)"],
         ["kl-UCB-CF", "kl-UCB-CF"],
         ["UCB-CF", "UCB-CF"],
+        ["IMED-CF", "IMED-CF"],
         ["TopTwo-CF", "top-two sampling (TopTwo-CF)"],
     ]
     (data,) = re.findall('data-policies="([^"]*)"', httpx.get(site.origin).text)
@@ -914,9 +915,9 @@ def test_the_form_sends_the_goal_and_the_certificate_that_were_chosen(
         page.goto(f"{site.origin}/#/new")
         fill("Name", "By policy")
         page.get_by_text("Advanced").click()
-        page.get_by_label("Policy").select_option("UCB-CF")
+        page.get_by_label("Policy").select_option("IMED-CF")
         expect(page.get_by_role("radio", name="Know")).to_be_disabled()
         body = created()
-        assert body["policy"] == "UCB-CF"
+        assert body["policy"] == "IMED-CF"
         assert "goal" not in body
         expect(page.locator('[data-id="by-policy"]')).to_be_visible()
