@@ -219,7 +219,8 @@ def test_bandits_choose_as_they_would_have(sample: Path) -> None:
         assert len(kept["choices"]) == 20
         assert choices_of(kept) == kept["choices"], kept["state"]
         bandit = Bandit.from_json(kept["state"])
-        assert bandit.to_json() == kept["state"]
+        since = {"first_arms": 1, "expect": None}
+        assert json.loads(bandit.to_json()) == json.loads(kept["state"]) | since
         assert bandit.arms == ("plain", "kind", 3)
         assert set(bandit.counts) == {"plain", "kind", 3, "gone"}
 

@@ -31,8 +31,9 @@ class Bandit:
     A policy with memory has its own numbers per arm beside them, which `to_json` writes too.
     `arms` are any hashable names, `channels` one channel for all or one per arm. The same seed,
     counts and number of decisions give the same choice; without a seed one is drawn. What you
-    `expect` of rates makes a certificate come sooner if it is about right, and is fixed here. A
-    bandit is for one thread at a time.
+    `expect` of rates makes a certificate come sooner if it is about right, and is fixed here;
+    `counts` to start from must be all reports on all arms that were ever shown. A bandit is for one
+    thread at a time.
 
     >>> from whitelie import RandomizedResponse
     >>> bandit = Bandit(["red", "blue"], RandomizedResponse.from_epsilon(1), seed=7)
@@ -201,6 +202,7 @@ class Bandit:
         >>> counts = {"red": (2000, 1300), "blue": (2000, 900)}
         >>> print(Bandit(["red", "blue"], channel, counts=counts).certificate())
         red is best (wrong with probability at most 5 %, however often one looks).
+          red against blue: enough evidence (80.59, needed 3.15)
         """
         asked = Certificate(delta, tolerance, self._expect)
         counts = self._pulls, self._successes
@@ -237,15 +239,18 @@ class Bandit:
     def merge(self, other: "Bandit") -> "Bandit":
         """Return a bandit that has seen what both have seen; the seed and decisions are this one's.
 
-        Both must have the same policy and the same channel for every name. An arm that either has
-        retired is retired. Counts that both started from are counted twice: start every server
-        from nothing, with a seed of its own.
+        Both must have the same policy, the same expectation, and the same channel for every name.
+        An arm that either has retired is retired. Counts that both started from are counted twice:
+        start every server from nothing, with a seed of its own. The certificate of merged bandits
+        holds if nobody looks at the parts, and each is made of all that the servers have seen.
         """
         if not isinstance(other, Bandit):
             raise InvalidInput("other", other, "give a bandit")
         self._check_no_memory("other", other)
         if other.policy != self._policy:
             raise InvalidInput("policy", other.policy, f"this bandit's is {self._policy}")
+        if other._expect != self._expect:
+            raise InvalidInput("expect", other._expect, f"this bandit's is {self._expect}")
         if other._positions.keys() != self._positions.keys():
             different = set(other._positions) ^ set(self._positions)
             raise InvalidInput("arms", different, "only one of the two bandits has these arms")

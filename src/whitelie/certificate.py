@@ -52,6 +52,12 @@ GRID_RATES = 1 / (1 + np.exp(-np.arange(-5, 5.25, 0.5)))
 GRID_SPREAD = 0.3
 """The deviation of such a prior, as a share of m·(1 − m)."""
 
+EXPECTED_WEIGHT = 0.6
+"""The weight of the prior around what a plan expects; a wrong plan costs ln(1/0.4) of evidence."""
+
+RIVALS_SHOWN = 5
+"""Of how many rivals the evidence is put into words, the closest first."""
+
 SLOPE_STEP = 2.0**-16
 """Over which difference of rewards a channel's slope is taken: one step of a tabulated function."""
 
@@ -105,7 +111,7 @@ class Certificate:
     """What is asked for: an error probability, how much better another may be, what is expected.
 
     A certificate says that no other arm is better by more than `tolerance`; with 0, that one arm is
-    best. It is wrong, ever, with probability at most `delta`, however often anybody looks.
+    best. The probability that it is wrong at any time is at most `delta`, however often one looks.
     """
 
     delta: float = DELTA
@@ -176,13 +182,30 @@ class Rival(NamedTuple):
         """How much evidence is missing."""
         return max(self.needed - self.evidence, 0.0)
 
+    @property
+    def share(self) -> float:
+        """The share of the needed evidence that is there, from 0 to 1."""
+        return min(self.evidence / self.needed, 1.0)
+
+    @property
+    def distance(self) -> tuple[float, float]:
+        """What orders rivals, the closest first: by evidence, then by the reports it needs."""
+        return self.share, -math.inf if self.more_reports is None else -self.more_reports
+
+    def __str__(self) -> str:
+        if not self.missing:
+            return f"enough evidence ({self.evidence:.2f}, needed {self.needed:.2f})"
+        guess = self.more_reports
+        more = "" if guess is None else f", about {guess:,} more reports"
+        return f"{self.missing:.2f} of {self.needed:.2f} is missing{more}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
     """What a certificate says of the counts: the winner, or how far the evidence has come.
 
     `leader` has the largest estimate; `rivals` are the other active arms. `cannot_say` is why
-    nothing can be said, if so. `print` gives all of it in words.
+    nothing can be said, if so. `print` gives all of it in words, of many rivals the closest.
     """
 
     winner: Hashable | None
@@ -195,8 +218,7 @@ class Conclusion:
     @property
     def progress(self) -> float:
         """The least share, over all rivals, of the evidence that is needed: from 0 to 1."""
-        shares = [min(rival.evidence / rival.needed, 1.0) for rival in self.rivals.values()]
-        return min(shares, default=0.0)
+        return min((rival.share for rival in self.rivals.values()), default=0.0)
 
     @property
     def more_reports(self) -> int | None:
@@ -207,7 +229,9 @@ class Conclusion:
         known = [number for number in numbers if number is not None]
         return max(known) if known and len(known) == len(numbers) else None
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What is known, in one sentence."""
         if self.cannot_say is not None:
             return f"Cannot say: {self.cannot_say}."
         sure = f"wrong with probability at most {100 * self.delta:g} %, however often one looks"
@@ -223,6 +247,11 @@ class Conclusion:
         more = "" if guess is None else f"; about {guess:,} more reports are needed"
         return f"No certificate yet: {100 * self.progress:.0f} % of the evidence is there{more}."
 
+    def __str__(self) -> str:
+        closest = sorted(self.rivals, key=lambda name: self.rivals[name].distance)[:RIVALS_SHOWN]
+        against = [f"  {self.leader} against {name}: {self.rivals[name]}" for name in closest]
+        return "\n".join([self.sentence, *against])
+
 
 def conclude(
     certificate: Certificate,
@@ -236,8 +265,8 @@ def conclude(
     The counts must be all reports since one time, none left out, pooled or shrunk.
     """
     names, (pulls, successes) = list(channels), counts
-    test = certificate.test(tuple(channels.values()), retired, beginning)
-    arms = packed(tuple(channels.values()))
+    listed = tuple(channels.values())
+    test, arms = certificate.test(listed, retired, beginning), packed(listed)
     state = State(pulls, successes, np.zeros_like(pulls), test.active)
     if test.active.sum() < 2:
         return _conclusion(certificate, cannot_say="there are fewer than two arms to compare")
@@ -251,11 +280,13 @@ def conclude(
     evidence, cost = evidence_against_all(arms, state, test, leader).T
     needed = test.needed[np.maximum(np.arange(len(names)), leader)]
     more = guess_more_reports(evidence, cost, needed, int(pulls.sum()))
+    rows = zip(np.maximum(evidence, 0.0).tolist(), needed.tolist(), more, strict=True)
     rivals = {
-        names[k]: Rival(max(float(evidence[k]), 0.0), float(needed[k]), more[k])
-        for k in np.flatnonzero(test.active)
-        if k != leader
+        name: Rival._make(row)
+        for name, row, is_rival in zip(names, rows, test.active.tolist(), strict=True)
+        if is_rival
     }
+    del rivals[names[leader]]
     certified = all(rival.evidence >= rival.needed for rival in rivals.values())
     winner = names[leader] if certified else None
     return _conclusion(certificate, winner=winner, leader=names[leader], rivals=rivals)
@@ -279,8 +310,9 @@ def guess_more_reports(evidence: Array, cost: Array, needed: Array, reports: int
     factor = np.ones(len(needed))
     for _ in range(20):
         factor = np.maximum((lacking + np.log(factor)) / safe_cost, 1.0)
-    more = np.ceil((factor - 1) * reports)
-    return [int(number) if grows else None for number, grows in zip(more, growing, strict=True)]
+    more = np.ceil(np.minimum((factor - 1) * reports, 2.0**62)).astype(np.int64).tolist()
+    grows = growing.tolist()
+    return [number if known else None for number, known in zip(more, grows, strict=True)]
 
 
 def needed_evidence(delta: float, size: int, beginning: Beginning, *, changed: bool) -> Array:
@@ -319,15 +351,15 @@ def priors(channels: tuple[Channel, ...], expect: Expect | None) -> Priors:
     """Return the priors of every arm's mean feedback, and the logarithms of their weights.
 
     Half of the weight is on the uniform Beta(1, 1), half on Betas around g(m) for a grid of rates
-    m, with deviation slope·0.3·m(1 − m). With an expectation these have a quarter each, and half is
-    on one Beta around g(rate) with deviation slope·difference.
+    m, with deviation slope·0.3·m(1 − m). With an expectation, `EXPECTED_WEIGHT` is on one Beta
+    around g(rate) with deviation slope·difference, and these share the rest.
     """
     rates, deviations = GRID_RATES, GRID_SPREAD * GRID_RATES * (1 - GRID_RATES)
-    share = 0.5 if expect is None else 0.25
+    share = (1 if expect is None else 1 - EXPECTED_WEIGHT) / 2
     weights = [share, *[share / len(rates)] * len(rates)]
     if expect is not None:
         rates, deviations = np.append(rates, expect.rate), np.append(deviations, expect.difference)
-        weights.append(0.5)
+        weights.append(EXPECTED_WEIGHT)
     distinct = {channel: _betas(channel, rates, deviations) for channel in set(channels)}
     a, b = (np.array([distinct[channel][side] for channel in channels]) for side in (0, 1))
     peak = np.array([list(map(log_peak, *row)) for row in zip(a, b, strict=True)])

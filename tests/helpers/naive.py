@@ -319,6 +319,8 @@ def least_on_grid(
     high = estimate(a)
     if low >= high:
         return -math.inf, high
+    if tolerance:  # x and x + tolerance are rewards
+        low, high = (min(max(end, 0.0), 1 - tolerance) for end in (low, high))
     at = costs(a, b, tolerance)
     grid = np.linspace(low, high, 20_001)
     values = value(*at(grid))

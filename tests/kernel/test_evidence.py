@@ -190,7 +190,9 @@ def random_cases(kind: str, number: int = 30) -> Iterator[tuple[Arm, Arm, float,
         a, b = random_arm(random, one), random_arm(random, two)
         a, b = Arm(one, max(a.pulls, 1), a.successes), Arm(two, max(b.pulls, 1), b.successes)
         tolerance = random.choice((0.0, 0.0, 0.02, 0.3))
-        if naive.estimate(a) > naive.estimate(b) - tolerance and not is_at_an_end(a, b):
+        if naive.estimate(a) > naive.estimate(b) - tolerance and (
+            tolerance > 0 or not is_at_an_end(a, b)
+        ):
             number -= 1
             yield a, b, tolerance, random.choice((None, EXPECT))
 

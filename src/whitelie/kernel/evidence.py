@@ -1,4 +1,4 @@
-"""Evidence that an arm is better than another, valid at every look: mixture martingales of pairs.
+"""Evidence that an arm is better than another, anytime-valid: mixture martingales of pairs.
 
 *One arm.* Let an arm's mean feedback have the prior Beta(α, β). The mixture likelihood of its
 counts over their likelihood under the mean reward x is
@@ -22,6 +22,10 @@ Z ≤ ln E(μ_a, μ_b): M_a falls up to x̂_a, M_b rises from x̂_b on. If [x̂_
 [μ_a, μ_b − η] meet, take an x of both: on the way there from the truth neither M rises. If the
 truth lies below, take x = x̂_b − η, where M_b is least and M_a has only fallen; if above, x̂_a
 likewise. Hence Z ≥ ln(1/α), at any time, is wrong with probability at most α.
+With a tolerance, x is kept in [0, 1 − η], where x and x + η are rewards. The same x serves: [μ_a,
+μ_b − η] lies in [0, 1 − η], so if the intervals meet, they meet there; and where an end of
+[x̂_b − η, x̂_a] is moved to 0 or to 1 − η, it is moved towards the truth, on a way on which the M
+that was least there rises, but to no more than at the truth.
 `whitelie.certificate` says how that probability is shared among pairs.
 """
 
@@ -176,8 +180,8 @@ def certified_leader(arms: Arms, state: State, test: Test, leader: int, hint: in
         b = hint if i < 0 else ZERO + i
         if b != leader and test.active[b]:
             fill_penalties(test.priors, arms, state, b, of_rival)
-            found = evidence(arms, state, test, (leader, b), (of_leader, of_rival))
-            if found < test.needed[max(leader, b)]:
+            value = evidence(arms, state, test, (leader, b), (of_leader, of_rival))
+            if not value >= test.needed[max(leader, b)]:
                 return -ONE - b
     return leader
 

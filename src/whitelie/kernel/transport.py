@@ -6,7 +6,8 @@ than under its own rate. If arm a reads better than arm b, and b is granted a to
     W = min over x of ℓ_a(x) + ℓ_b(x + tolerance)
 
 is the *transport cost* of the pair. The least lies between b's estimate minus the tolerance and a's
-estimate: there ℓ_a falls and ℓ_b rises. The certificate needs the least of
+estimate: there ℓ_a falls and ℓ_b rises. With a tolerance, x and x + tolerance stay in [0, 1]: where
+that leaves nothing, x is the nearest end. The certificate needs the least of
 
     ln(e^both·e^(ℓ_a + ℓ_b) + e^only_a·e^ℓ_a + e^only_b·e^ℓ_b),
 
@@ -146,6 +147,18 @@ def slope_and_bend(mean: float, level: float, rise: float) -> tuple[float, float
 
 
 @jit
+def within_unit(low: float, high: float, tolerance: float) -> tuple[float, float]:
+    """Return the part of [low, high] in which x and x + tolerance are rewards, or the nearest end.
+
+    Without a tolerance all of it: estimates beyond [0, 1] are compared as they are.
+    """
+    if tolerance == 0:
+        return low, high
+    end = 1 - tolerance
+    return min(max(low, 0.0), end), min(max(high, 0.0), end)
+
+
+@jit
 def least_on_line(pair: Pair, weights: Weights) -> Least:
     """Return the least value on affine channels, by safeguarded Newton's method.
 
@@ -157,6 +170,9 @@ def least_on_line(pair: Pair, weights: Weights) -> Least:
     high = (pair.mean_a - pair.intercept_a) / pair.slope_a
     if not low < high or pair.n_a == 0 or pair.n_b == 0:
         return Least(-math.inf, high)
+    low, high = within_unit(low, high, pair.tolerance)
+    if low == high:
+        return Least(combined(*affine_costs(pair, low), weights), low)
     x = (pair.n_a * high + pair.n_b * low) / (pair.n_a + pair.n_b)
     same = pair.slope_a == pair.slope_b and pair.intercept_a == pair.intercept_b
     if same and weights.only_a == weights.only_b == -math.inf:
@@ -204,9 +220,10 @@ def least_on_tables(arms: Arms, pair: Pair, weights: Weights) -> Least:
     high = reward_at(arms, pair.a, pair.mean_a)
     if not low < high or pair.n_a == 0 or pair.n_b == 0:
         return Least(-math.inf, high)
+    low, high = within_unit(low, high, pair.tolerance)
     cells = np.empty((MOST_OPEN_CELLS, 2))
     cells[0, 0], cells[0, 1] = low, high
-    count, found, place, bound = 1, math.inf, low, math.inf
+    count, smallest, place, bound = 1, math.inf, low, math.inf
     for looked in range(MOST_CELLS + MOST_OPEN_CELLS):
         if count == 0:
             break
@@ -215,14 +232,14 @@ def least_on_tables(arms: Arms, pair: Pair, weights: Weights) -> Least:
         lower = combined(costs_at(arms, pair, v)[0], costs_at(arms, pair, u)[1], weights)
         middle = (u + v) / 2
         full = looked >= MOST_CELLS or count + 2 > MOST_OPEN_CELLS or not u < middle < v
-        if full or lower >= found - CELL_TOLERANCE:
+        if full or lower >= smallest - CELL_TOLERANCE:
             bound = min(bound, lower)
             continue
         cost_a, cost_b = costs_at(arms, pair, middle)
         value = combined(cost_a, cost_b, weights)
-        if value < found:
-            found, place = value, middle
+        if value < smallest:
+            smallest, place = value, middle
         cells[count, 0], cells[count, 1] = middle, v
         cells[count + 1, 0], cells[count + 1, 1] = u, middle
         count += 2
-    return Least(min(bound, found), place)
+    return Least(min(bound, smallest), place)

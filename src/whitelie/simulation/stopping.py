@@ -69,8 +69,8 @@ class Look:
         """Count a feedback of an arm; return the position of the winner, if there is one."""
         self._state.pulls[arm] += 1
         self._state.successes[arm] += feedback
-        found = int(certified_arm(self._arms, self._state, self._test, self._rival))
-        if found < 0:
-            self._rival = -1 - found
+        winner = int(certified_arm(self._arms, self._state, self._test, self._rival))
+        if winner < 0:
+            self._rival = -1 - winner
             return None
-        return found
+        return winner
