@@ -9,7 +9,6 @@ import numpy as np
 from helpers.policy_cases import EXAMPLES
 from whitelie import Bandit, Problem, RandomizedResponse
 from whitelie.kernel.batch import run_batches
-from whitelie.kernel.separation import Looks, first_separation
 from whitelie.policy.run import runner
 from whitelie.service.process.server import warm_up
 
@@ -28,8 +27,7 @@ def main() -> None:
             bandit.choose()
             bandit.choose(60)
             bandit.estimates()
-            played = run_batches(policy.game(PROBLEM, 50), np.uint64(1), 0, CHECKPOINTS, 0)
-            first_separation(Looks(*played, 0.3, 0.7), 0.05)
+            run_batches(policy.game(PROBLEM, 50), np.uint64(1), 0, CHECKPOINTS, 0)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,11 @@ import pytest
 from scipy import stats
 
 from whitelie import IDENTITY, KLUCB, TS, UCB, UCB1, Problem, RandomizedResponse, simulate
-from whitelie.estimate import probabilities_best, reward_interval
+from whitelie.estimate import probabilities_best
 from whitelie.kernel.arms import Array
 from whitelie.kernel.batch import fill_shares, run_batches
 from whitelie.kernel.choice import choose, fill_words
 from whitelie.kernel.game import Game, bit, streams_of
-from whitelie.kernel.separation import Looks, first_separation
 from whitelie.kernel.state import new_state
 from whitelie.planning.runs import batch_ends, best_shares
 from whitelie.policy import Policy
@@ -221,25 +220,3 @@ def test_choice_probabilities(channels: list[RandomizedResponse], most: int) -> 
         fill_shares(game, state, shares)
         expected = probabilities_best(channels, state.pulls, state.successes)
         assert shares == pytest.approx(expected, abs=1e-3 if most == 40 else 3e-4)
-
-
-@pytest.mark.parametrize("channel", [PRIVATE, IDENTITY, RandomizedResponse.from_epsilon(4)])
-def test_separation_is_that_of_the_reported_intervals(channel: RandomizedResponse) -> None:
-    problem = Problem([0.2, 0.3, 0.6], channel)
-    alpha = 0.05 / 3
-    ends = batch_ends(20_000, 3)
-    for replicate in range(5):
-        game = KLUCB().game(problem, 20_000)
-        pulls, successes = run_batches(game, np.uint64(3), replicate, ends, 0)
-        looks = Looks(pulls, successes, channel.mean_feedback(0.0), channel.mean_feedback(1.0))
-        row, arm = first_separation(looks, alpha)
-        slow = -1
-        for i in range(len(ends)):
-            counts = zip(pulls[i].tolist(), successes[i].tolist(), strict=True)
-            spans = [reward_interval(channel, n, s, alpha) for n, s in counts]
-            lead = max(range(3), key=lambda k: spans[k][0])
-            if all(spans[lead][0] > spans[k][1] for k in range(3) if k != lead):
-                slow = i
-                break
-        assert row == slow
-        assert row == -1 or arm == 2

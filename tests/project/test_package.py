@@ -24,7 +24,7 @@ import numpy as np
 import whitelie.kernel, whitelie.policy
 from whitelie import *
 from whitelie import bounds
-from whitelie.kernel import batch, binomial, block, separation, state
+from whitelie.kernel import batch, binomial, block, state
 from whitelie.policy.run import runner
 
 table = Monotone.from_points([(0, 0.1), (0.3, 0.5), (1, 0.8)])
@@ -56,7 +56,6 @@ for policy in batched:
     ends = np.array([*range(1, 200), 230, 300, 600])
     played = batch.run_batches(game_played, np.uint64(3), 1, ends, 0)
     chosen.append([counts.tolist() for counts in played])
-    chosen.append(separation.first_separation(separation.Looks(*played, 0.3, 0.7), 0.05))
 for most in largest:
     pulls = np.arange(20) * most
     available = np.arange(20) != 7
