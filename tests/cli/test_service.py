@@ -13,6 +13,7 @@ from whitelie.service.engine import secrets
 from whitelie.service.engine.keys import hash_of
 from whitelie.service.experiment import changes
 from whitelie.service.minutes import this_minute
+from whitelie.service.process import server
 from whitelie.service.store.contract import Batch, Cell, Decision, Key, ReportedBit
 from whitelie.service.store.sqlite.store import SQLiteStore
 
@@ -77,7 +78,7 @@ def test_show_corrects_what_was_counted(database: Path) -> None:
         issued = {Cell(saved.number, arm, minute): 1000 for arm in (0, 1)}
         store.commit(Batch(issued, reports))
     shown = run(database, "experiment", "show", "front-b-page-b").output
-    assert shown.startswith("No certificate yet: red leads with all of the evidence, which is ")
+    assert shown.startswith("No certificate yet: red leads with all of the evidence that is ")
     with closing(SQLiteStore(database)) as store:
         (saved,) = store.experiments()
         noted = changes.definition_of(saved).with_certificate("red", minute)
@@ -207,3 +208,27 @@ def test_the_secret_of_tokens_is_rotated(database: Path, monkeypatch: pytest.Mon
     assert (refused.exit_code, "WHITELIE_SECRET" in refused.stderr) == (2, True)
     monkeypatch.delenv("WHITELIE_SECRET")
     assert secrets.token_secrets(file) == [new, kept]
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "ships"),
+    [
+        ([], {}, True),
+        (["--no-auto-ship"], {}, False),
+        ([], {"WHITELIE_AUTO_SHIP": "false"}, False),
+        (["--auto-ship"], {"WHITELIE_AUTO_SHIP": "0"}, True),
+    ],
+)
+def test_a_switch_turns_off_shipping_by_itself_for_the_whole_server(
+    database: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    environment: dict[str, str],
+    ships: bool,
+) -> None:
+    made: list[server.Settings] = []
+    monkeypatch.setattr(server, "run", lambda _, settings: made.append(settings))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert run(database, "serve", *words).exit_code == 0
+    assert [settings.auto_ship for settings in made] == [ships]

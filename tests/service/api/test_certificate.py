@@ -38,6 +38,7 @@ from whitelie.service.engine.tokens import TOKEN_LENGTH
 from whitelie.service.experiment.changes import definition_of
 from whitelie.service.experiment.definition import Experiment
 from whitelie.service.minutes import DAY, time_of
+from whitelie.service.store.contract import Batch, Cell, Unavailable
 
 pytestmark = pytest.mark.anyio
 
@@ -228,6 +229,7 @@ async def test_an_admin_who_asks_certifies_at_once_and_a_reader_does_not(served:
     assert definition(served).certified is not None
 
 
+@pytest.mark.promise("Who certifies")
 async def test_maintenance_looks_when_a_step_of_reports_has_come(served: Served) -> None:
     await served.create(**THREE, step=1000)
     await count(served, NEAR)
@@ -236,6 +238,22 @@ async def test_maintenance_looks_when_a_step_of_reports_has_come(served: Served)
     await certify_where_due(served.engine)
     assert not await noted(served)
     await count(served, CLEAR)
+    await certify_where_due(served.engine)
+    assert await noted(served)
+
+
+async def test_a_look_that_fails_is_due_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise Unavailable("no disk")
+
+    await served.create(**THREE)
+    await count(served, CLEAR)
+    with monkeypatch.context() as failing:
+        failing.setattr(served.store, "totals", fail)
+        with pytest.raises(Unavailable):
+            await certify_where_due(served.engine)
     await certify_where_due(served.engine)
     assert await noted(served)
 
@@ -281,6 +299,7 @@ async def test_nothing_is_certified_while_an_alarm_stands(served: Served) -> Non
     assert certificate["reason"] == "the arms are not answered equally often"
     await certify_where_due(served.engine)
     assert not await noted(served)
+    assert served.engine.directory.find("button").is_look_due(1)
     await served.as_().patch(ONE, json={"retire": ["low"]})
     assert (await results(served))["certificate"]["winner"] == "high"
 
@@ -469,6 +488,15 @@ async def test_a_rollback_just_before_midnight_begins_a_day_later(served: Served
     served.clock.now = 60.0 * (midnight - 1)
     await roll_back(served, START_MINUTE, START_MINUTE + 1)
     assert definition(served).evidence_begins == midnight + DAY
+
+
+async def test_a_rollback_begins_after_all_that_was_decided(served: Served) -> None:
+    """While the clock was ahead, decisions were made in minutes that are yet to come."""
+    await served.create(**THREE)
+    number, ahead = served.engine.directory.find("button").number, START_MINUTE + 3 * DAY
+    served.store.commit(Batch(issued={Cell(number, 0, ahead): 1}))
+    await roll_back(served, START_MINUTE - 5, START_MINUTE - 4)
+    assert definition(served).evidence_begins == ahead // DAY * DAY + DAY
 
 
 async def test_what_an_earlier_version_has_rolled_back_begins_anew(served: Served) -> None:

@@ -84,6 +84,7 @@ def visited(operator: Operator, options: dict[str, Any]) -> tuple[Choice, list[A
 
 
 @pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.promise("Shipping")
 def test_the_python_client_shows_the_winner_and_sends_nothing(
     operator: Operator, options: dict[str, Any]
 ) -> None:

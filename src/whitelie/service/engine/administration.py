@@ -3,6 +3,7 @@
 Each of these is one piece of the writer's work, after all requests that came before it.
 """
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -11,6 +12,7 @@ from whitelie.service.engine.learner import Learner
 from whitelie.service.engine.recount import restart
 from whitelie.service.experiment import changes
 from whitelie.service.experiment.definition import Experiment
+from whitelie.service.experiment.unanswered import ALL_MINUTES
 from whitelie.service.store.contract import Counts, StoredExperiment, Unavailable
 
 
@@ -42,7 +44,10 @@ async def roll_back(
 ) -> Mapping[int, Counts]:
     """Remove the counts of the minutes start … stop − 1, whose tokens expire; return the counts."""
     minute = engine.clock.minute
-    changed = learner.experiment.with_rollback(start, stop, minute)
+    # Decisions of a time in which the clock was ahead: whoever rolls back has seen them, too.
+    ahead = await asyncio.to_thread(engine.store.history, learner.number, minute, ALL_MINUTES)
+    latest = max((issued for issued, _ in ahead), default=minute)
+    changed = learner.experiment.with_rollback(start, stop, latest)
     arguments = engine.store, learner.saved, changed, (start, stop), minute
     removed = await engine.pipeline.write(changes.roll_back, *arguments)
     with suppress(Unavailable):  # then maintenance does it later

@@ -7,6 +7,7 @@ server's memory are in an order of their own. Nobody certifies from these.
 """
 
 import asyncio
+from contextlib import suppress
 
 from whitelie.service.engine.engine import Engine
 from whitelie.service.engine.learner import Learner
@@ -28,7 +29,8 @@ async def certify_where_due(engine: Engine) -> None:
 async def certify_if_due(engine: Engine, learner: Learner, least: int = 1) -> None:
     """Note the arm that is known to be best, if at least so many reports came since the last look.
 
-    If the store fails or somebody changes the experiment meanwhile, the next look is due at once.
+    If that fails, if somebody changes the experiment meanwhile, or if nothing may be said now, the
+    next look is due at once.
     """
     experiment, saved = learner.experiment, learner.saved
     if experiment.certified is not None or not engine.clock.is_trusted:
@@ -37,26 +39,30 @@ async def certify_if_due(engine: Engine, learner: Learner, least: int = 1) -> No
         return
     learner.note_look()
     minute, snapshot = engine.clock.minute, learner.snapshot({})
-    if experiment.lacks_beginning:
-        changed = experiment.with_new_beginning(minute)
-    else:
-        winner = await asyncio.to_thread(winner_of, engine.store, saved.number, snapshot)
-        if winner is None:
-            return
-        changed = certified(experiment, winner, minute, ships=engine.auto_ships)
+    is_done = False
     try:
-        await engine.pipeline.write(changes.change, engine.store, saved, changed)
-    except Refusal:
-        learner.require_look()
-    else:
-        log_certified(saved.slug, experiment, changed, auto_ships=engine.auto_ships)
+        if experiment.lacks_beginning:
+            changed = experiment.with_new_beginning(minute)
+        elif doubt(alarms(snapshot)) is not None:
+            return
+        else:
+            winner = await asyncio.to_thread(winner_of, engine.store, saved.number, snapshot)
+            if winner is None:
+                is_done = True
+                return
+            changed = certified(experiment, winner, minute, ships=engine.auto_ships)
+        with suppress(Refusal):
+            await engine.pipeline.write(changes.change, engine.store, saved, changed)
+            is_done = True
+            log_certified(saved.slug, experiment, changed, auto_ships=engine.auto_ships)
+    finally:
+        if not is_done:
+            learner.require_look()
     await engine.directory.refresh_if_possible()
 
 
 def winner_of(store: Store, number: int, snapshot: Snapshot) -> str | None:
-    """Return the arm that is best by the counts in the store, if that may be said now."""
-    if doubt(alarms(snapshot)) is not None:
-        return None
+    """Return the arm that is known to be best by the counts in the store."""
     counts = snapshot.read_since_beginning(store, number)
     if counts is None:
         totals = store.totals(number)

@@ -144,7 +144,7 @@ class Learner:
             self.last_report = min(self.last_report, minute)
 
     def is_look_due(self, least: int) -> bool:
-        """Whether so many reports came since evidence was last looked at, or it changed else."""
+        """Whether so many reports came since the last look at evidence, or a look is required."""
         looked = self._reports_at_look
         return looked is None or int(self.answered.sum()) >= looked + least
 

@@ -27,8 +27,8 @@ class RivalState(msgspec.Struct, frozen=True):
 class CertificateState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one arm is known to be best.
 
-    A certified `winner` is wrong with probability at most `delta`, ever, however often anybody
-    looks: no other arm is better by more than `tolerance`. While it is open, `progress` is the
+    A certified `winner` is wrong with probability at most `delta`, however often anybody looks: no
+    other arm is better by more than `tolerance`. While it is open, `progress` is the
     least share of the evidence against a rival; `more_reports` and `more_days` are guesses, null
     where none can be made. `reason` says why nothing can be said.
     """
@@ -105,7 +105,8 @@ def _progress(snapshot: Snapshot, state: CertificateState) -> str:
     if state.leader is None:
         return "some arms have no reports"
     if state.progress >= 1:
-        return f"{state.leader} leads with all of the evidence, which is checked within a minute"
+        shown = f"{state.leader} leads with all of the evidence that is shown"
+        return f"{shown}; the service checks it when more reports are in"
     lead = f"{state.leader} leads with {percent(state.progress)} of the evidence"
     if state.more_reports is None:
         return lead

@@ -205,7 +205,7 @@ class Experiment(
         return bool(self.rolled_back) and self.begun_anew is None
 
     def with_new_beginning(self, minute: int) -> "Experiment":
-        """Return the experiment after a rollback in a minute: evidence begins from zero.
+        """Return the experiment after a rollback: evidence begins from zero after a minute.
 
         Whoever rolls back has looked at the counts. Evidence reads decisions of the next day (UTC),
         so that days which are joined later stay apart from those before; and it is the next day for

@@ -46,7 +46,7 @@ export class Certificate {
       ? `A certificate says that no other arm is better than the winner by more than ${short(100 * certificate.tolerance)} percentage points.`
       : "A certificate says that one arm is better than all others.";
     const delta = `${short(100 * certificate.delta)}\u202f%`;
-    say(this.meaning, `${what} It is wrong, ever, with probability at most ${delta}, however often anybody looks.`);
+    say(this.meaning, `${what} The probability that it is wrong is at most ${delta}, however often anybody looks.`);
   }
 }
 

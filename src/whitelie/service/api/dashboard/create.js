@@ -227,7 +227,7 @@ class Form {
         this.#percentField(
           "delta",
           "Error probability",
-          "A certificate is ever wrong with at most this probability.",
+          "A certificate is wrong with at most this probability, however often anybody looks.",
           5,
         ),
         this.#percentField(

@@ -8,7 +8,7 @@ const COLUMNS = [
   ["arm", "Arm"],
   ["raw", "Noisy rate", "The share of ones among the flipped bits"],
   ["estimate", "Corrected", "The rate that the flipped bits stand for"],
-  ["interval", "Interval", "Holds at every look: left ever with probability at most 5 %"],
+  ["interval", "Interval", "The probability that the rate is outside, at any time you look, is at most 5 %"],
   [
     "evidence",
     "Evidence",
