@@ -42,7 +42,7 @@ test: tools
 		-o tmp_path_retention_policy=failed
 
 test-long: $(READY)
-	$(RUN)pytest -m long
+	$(RUN)pytest -m long -rP
 
 kernels: $(READY)
 	PYTHONPATH=tests $(RUN)python -m helpers.compile_kernels
