@@ -57,16 +57,15 @@ class Plan:
     seed: int = 1
 
 
-def create(
-    port: int, key: str, arms: int = 10, name: str = "Load", epsilon: float = 1.0
-) -> dict[str, Any]:
+def create(port: int, key: str, arms: int = 10, name: str = "Load", **more: Any) -> dict[str, Any]:
     """Create an experiment and return the server's answer; its `id` names it."""
     body = {
         "name": name,
         "arms": [{"key": f"arm-{number}"} for number in range(arms)],
-        "epsilon": epsilon,
+        "epsilon": 1.0,
         "window": 60,
         "spread": 60,
+        **more,
     }
     connection = http.client.HTTPConnection(HOST, port, timeout=30)
     try:

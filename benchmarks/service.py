@@ -13,6 +13,7 @@ import platform
 import secrets
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -215,6 +216,27 @@ class Bench:
                     title = f"decide {name} K={arms}"
                     self.run(title, server, experiment, mode="decide", seconds=6, **form)
 
+    def policies(self) -> None:
+        """Decisions of two policies in turn, on one server, so that both see the same machine."""
+        with serving(self.ours) as server:
+            made = {}
+            for policy in ("TS-CF", "TopTwo-CF"):
+                made[policy] = load.create(server.port, KEY, name=policy, policy=policy)["id"]
+                self.run(f"learning {policy}", server, made[policy], seconds=2, **BATCH)
+            for name, form in (("single", SINGLE), ("batch", BATCH)):
+                for number in (1, 2, 3):
+                    for policy, experiment in made.items():
+                        title = f"decide {name} {policy} {number}"
+                        self.run(title, server, experiment, mode="decide", seconds=3, **form)
+
+    def times_slower(self, form: str) -> float:
+        """Return how much longer top-two sampling takes for a decision: the median of pairs."""
+        speeds = [
+            [self.results[f"decide {form} {policy} {i}"]["per_second"] for i in (1, 2, 3)]
+            for policy in ("TS-CF", "TopTwo-CF")
+        ]
+        return statistics.median(a / b for a, b in zip(*speeds, strict=True))
+
     @property
     def many(self) -> int:
         return 1_000_000 if self.share == 1 else 20_000
@@ -267,6 +289,10 @@ def rows(bench: Bench, memory: tuple[float, float]) -> list[tuple[str, str, str,
         slower = few / many if many else float("nan")
         name = f"K = 10 over K = 1000, decisions {title} ({few:,.0f}/s and {many:,.0f}/s)"
         table.append((name, f"{slower:.2f}", "≤ 3", slower <= 3))
+    for form, title in (("single", "one by one"), ("batch", "in batches of 100")):
+        slower = bench.times_slower(form)
+        name = f"TS-CF over TopTwo-CF, decisions {title}"
+        table.append((name, f"{slower:.2f}", "≤ 1.3", slower <= 1.3))
     small, large = memory
     growth = large / small - 1
     title = f"memory after {bench.many // 10:,} and after {bench.many:,} pairs"
@@ -342,6 +368,7 @@ def main() -> None:
     bench.whitelie()
     bench.peer()
     bench.arms()
+    bench.policies()
     table = rows(bench, bench.memory())
     text = page(bench, table) + "\n"
     print(text)

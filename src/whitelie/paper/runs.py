@@ -108,7 +108,7 @@ def survey(scale: Scale) -> Run:
 
 
 def runs_of(figure: str, scale: Scale) -> list[Run]:
-    """Return the runs that a figure shows; an diagram needs none."""
+    """Return the runs that a figure shows; a diagram needs none."""
     if figure in experiments.PANELS:
         scenario = scenario_of(figure)
         if figure.endswith("b"):
