@@ -241,10 +241,10 @@ def test_names_and_order_of_arms_do_not_matter(name: str) -> None:
     turned = Problem(
         {names[k]: problem.means[k] for k in order}, [problem.channels[k] for k in order]
     )
-    given, found = identification_time(problem), identification_time(turned)
-    assert found.constant == pytest.approx(given.constant, rel=1e-12)
+    given, computed = identification_time(problem), identification_time(turned)
+    assert computed.constant == pytest.approx(given.constant, rel=1e-12)
     renamed = {names[k]: share for k, share in given.shares.items() if isinstance(k, int)}
-    assert found.shares == pytest.approx(renamed, rel=1e-9)
+    assert computed.shares == pytest.approx(renamed, rel=1e-9)
 
 
 def mirrored(channel: Channel) -> Channel:
@@ -262,17 +262,17 @@ def test_a_mirrored_channel_takes_as_long(name: str, arm: int) -> None:
     channels = list(problem.channels)
     channels[arm] = mirrored(channels[arm])
     given = identification_time(problem)
-    found = identification_time(Problem(problem.means, channels))
-    assert found.constant == pytest.approx(given.constant, rel=1e-9)
-    assert shares_of(found) == pytest.approx(shares_of(given), rel=1e-6)
+    computed = identification_time(Problem(problem.means, channels))
+    assert computed.constant == pytest.approx(given.constant, rel=1e-9)
+    assert shares_of(computed) == pytest.approx(shares_of(given), rel=1e-6)
 
 
 def test_a_table_of_an_affine_channel_is_that_channel() -> None:
     means = [0.8, 0.5, 0.1]
     given = identification_time(Problem(means, TURNED))
-    found = identification_time(Problem(means, Monotone(TURNED.mean_feedback)))
-    assert found.constant == pytest.approx(given.constant, rel=1e-9)
-    assert shares_of(found) == pytest.approx(shares_of(given), rel=1e-6)
+    computed = identification_time(Problem(means, Monotone(TURNED.mean_feedback)))
+    assert computed.constant == pytest.approx(given.constant, rel=1e-9)
+    assert shares_of(computed) == pytest.approx(shares_of(given), rel=1e-6)
 
 
 def falling(times: list[float]) -> bool:

@@ -77,11 +77,11 @@ def thresholds(p00: float, p11: float) -> tuple[int, int]:
 
 
 def channels() -> list[Any]:
-    found = []
+    vectors = []
     for p00, p11 in COINS:
         zero, one = thresholds(p00, p11)
         epsilon = coin.exact_epsilon(zero, one)
-        found.append(
+        vectors.append(
             {
                 "p00": p00,
                 "p11": p11,
@@ -90,7 +90,7 @@ def channels() -> list[Any]:
                 "epsilon": epsilon if math.isfinite(epsilon) else None,
             }
         )
-    return found
+    return vectors
 
 
 def words(p00: float, p11: float, draw: random.Random) -> list[tuple[int, int]]:
@@ -111,7 +111,7 @@ def bits() -> list[Any]:
         (1.0, 0.0),
         (BELOW_HALF, BELOW_HALF),
     ]
-    found = []
+    vectors = []
     for p00, p11 in chosen:
         zero, one = thresholds(p00, p11)
         for word0, word1 in words(p00, p11, draw):
@@ -119,10 +119,10 @@ def bits() -> list[Any]:
                 coin.flip(zero, one, reward, word << 64)
                 for reward, word in ((0, word0), (1, word1))
             ]
-            found.append(
+            vectors.append(
                 {"p00": p00, "p11": p11, "words": [str(word0), str(word1)], "bits": flipped}
             )
-    return found
+    return vectors
 
 
 def times() -> list[Any]:
@@ -174,24 +174,24 @@ def is_number(value: Any) -> bool:
 def understood(text: str) -> Charge | None:
     """Return the charge of a text, if it is one."""
     try:
-        found = json.loads(text)
-        cap = found["cap"]
-        numbers = [found["at"], cap["epsilon"], cap["days"]]
-        if found["epsilon"] is not None:
-            numbers.append(found["epsilon"])
+        charge = json.loads(text)
+        cap = charge["cap"]
+        numbers = [charge["at"], cap["epsilon"], cap["days"]]
+        if charge["epsilon"] is not None:
+            numbers.append(charge["epsilon"])
     except (ValueError, TypeError, KeyError):
         return None
-    return found if all(map(is_number, numbers)) else None
+    return charge if all(map(is_number, numbers)) else None
 
 
 def spent_before(text: str) -> float | None:
     """Return what an item of earlier versions says was spent, if it is understood."""
     try:
-        found = json.loads(text)
-        sound = is_number(found["start"]) and is_number(found["spent"])
+        ledger = json.loads(text)
+        sound = is_number(ledger["start"]) and is_number(ledger["spent"])
     except (ValueError, TypeError, KeyError):
         return None
-    return found["spent"] if sound else None
+    return ledger["spent"] if sound else None
 
 
 def plus(one: float | None, other: float | None) -> float | None:
@@ -203,8 +203,8 @@ def read(stored: dict[str, str], cap: dict[str, float], now: int) -> dict[str, C
     charges = {}
     for name, text in stored.items():
         if name.startswith(CHARGE):
-            found = understood(text) or {"at": now, "epsilon": None, "cap": cap}
-            charges[name.removeprefix(CHARGE)] = found | {"at": min(found["at"], now)}
+            charge = understood(text) or {"at": now, "epsilon": None, "cap": cap}
+            charges[name.removeprefix(CHARGE)] = charge | {"at": min(charge["at"], now)}
     return charges
 
 
@@ -236,14 +236,14 @@ def ledger(
 ) -> Any:
     """A ledger: items stored before, and charges as (days since 1970, epsilon, cap)."""
     texts = _texts(stored or {})
-    known, found = texts, []
+    known, charged = texts, []
     for number, (day, epsilon, numbers) in enumerate(charges):
         now, cap = at(day), capped(numbers)
         after = pruned(known, cap, now)
         new = {"at": now, "epsilon": epsilon, "cap": cap}
         kept = fits([*after.values()], new)
         name = f"{number:024x}"
-        found.append({"id": name, "now": now, "epsilon": epsilon, "cap": cap, "kept": kept})
+        charged.append({"id": name, "now": now, "epsilon": epsilon, "cap": cap, "kept": kept})
         if kept:
             after[name] = new
         known = _texts(
@@ -251,7 +251,7 @@ def ledger(
             | {CHARGE + key: each for key, each in after.items()}
         )
     after_all = {name: json.loads(text) for name, text in sorted(known.items())}
-    return {"stored": texts, "charges": found, "after": after_all}
+    return {"stored": texts, "charges": charged, "after": after_all}
 
 
 def _texts(items: dict[str, Charge | str]) -> dict[str, str]:
@@ -412,8 +412,8 @@ def sendings() -> list[Any]:
         "aa": charge(TODAY + INSTANT, 1, tight),
     }
 
-    def old(found: Charge | str) -> dict[str, Charge | str]:
-        return {"ledger": found}
+    def old(ledger: Charge | str) -> dict[str, Charge | str]:
+        return {"ledger": ledger}
 
     new: dict[str, Charge | str] = {"aa": charge(TODAY, 1), "bb": charge(TODAY + INSTANT, 1)}
     return [

@@ -28,14 +28,14 @@ def direct(extra: str) -> list[str]:
 
 def needed(extra: str) -> list[str]:
     """The names of all that comes with it, directly or not, as installed here."""
-    found: set[tuple[str, str]] = set()
+    needed: set[tuple[str, str]] = set()
     waiting = list(_required("whitelie", extra))
     while waiting:
         each = waiting.pop()
-        if each not in found and _installed(each[0]):
-            found.add(each)
+        if each not in needed and _installed(each[0]):
+            needed.add(each)
             waiting += _required(*each)
-    return sorted({name for name, _ in found})
+    return sorted({name for name, _ in needed})
 
 
 def _required(name: str, extra: str) -> Iterator[tuple[str, str]]:
@@ -66,8 +66,8 @@ def licence(name: str) -> str:
     metadata = distribution(name).metadata
     if "License-Expression" in metadata:
         return metadata["License-Expression"]
-    found = [OLD_STYLE.fullmatch(each) for each in metadata.get_all("Classifier") or []]
-    classified = sorted({each[1] for each in found if each})
+    matches = [OLD_STYLE.fullmatch(each) for each in metadata.get_all("Classifier") or []]
+    classified = sorted({each[1] for each in matches if each})
     if classified:
         return ", ".join(classified)
     text = metadata["License"].strip() if "License" in metadata else "not said"

@@ -326,13 +326,13 @@ def least_on_grid(
     values = value(*at(grid))
     best, place = math.inf, high
     for start in np.argsort(values)[:3]:
-        i, fine, found = int(start), grid, values
+        i, fine, near = int(start), grid, values
         for _ in range(6):
             fine = np.linspace(fine[max(i - 1, 0)], fine[min(i + 1, len(fine) - 1)], 101)
-            found = value(*at(fine))
-            i = int(np.argmin(found))
-        if found[i] < best:
-            best, place = float(found[i]), float(fine[i])
+            near = value(*at(fine))
+            i = int(np.argmin(near))
+        if near[i] < best:
+            best, place = float(near[i]), float(fine[i])
     return best, place
 
 

@@ -35,7 +35,7 @@ def batched(problem: Problem, policy: Policy, ends: Array, seed: int, lag: int =
 
 
 def exact(problem: Problem, policy: Policy, ends: Array, seed: int) -> Array:
-    found = simulate(
+    result = simulate(
         problem,
         [policy],
         horizon=int(ends[-1]),
@@ -43,7 +43,7 @@ def exact(problem: Problem, policy: Policy, ends: Array, seed: int) -> Array:
         seed=seed,
         checkpoints=ends,
     )
-    return np.asarray(found.pulls.values[0])
+    return np.asarray(result.pulls.values[0])
 
 
 def first_known(pulls: Array, ends: Array) -> Array:

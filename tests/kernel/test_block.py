@@ -116,16 +116,16 @@ def independent(one: Array, other: Array) -> float:
 @pytest.mark.parametrize("name", STATES)
 def test_a_block_has_the_distribution_of_plain_choices(name: str, kind: str) -> None:
     arms, state = arms_of(kind), state_of(name)
-    found = decisions(in_a_block, arms, state, BLOCKS)
-    assert homogeneous(found, decisions(plainly, arms, state, PLAIN)) > LEVEL
+    chosen = decisions(in_a_block, arms, state, BLOCKS)
+    assert homogeneous(chosen, decisions(plainly, arms, state, PLAIN)) > LEVEL
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_unavailable_arms_are_never_chosen(kind: str) -> None:
     arms, state = arms_of(kind), state_of("hundreds", hidden=9)
-    found = decisions(in_a_block, arms, state, BLOCKS)
-    assert found.min() >= 9
-    assert homogeneous(found, decisions(plainly, arms, state, PLAIN)) > LEVEL
+    chosen = decisions(in_a_block, arms, state, BLOCKS)
+    assert chosen.min() >= 9
+    assert homogeneous(chosen, decisions(plainly, arms, state, PLAIN)) > LEVEL
 
 
 @pytest.mark.parametrize("kind", ["mirrored", "mixed"])
@@ -133,10 +133,10 @@ def test_frequencies_are_the_probabilities_of_being_best(kind: str) -> None:
     channels = [KINDS[kind][k % len(KINDS[kind])] for k in range(SIZE)]
     for name in ("fresh", "hundreds", "unlike"):
         state = state_of(name)
-        found = decisions(in_a_block, TS().pack(channels), state, 1000)
-        share = np.bincount(found.ravel(), minlength=SIZE) / found.size
+        chosen = decisions(in_a_block, TS().pack(channels), state, 1000)
+        share = np.bincount(chosen.ravel(), minlength=SIZE) / chosen.size
         best = probabilities_best(channels, state.pulls, state.successes)
-        assert np.all(np.abs(share - best) < 4.6 * np.sqrt(best / found.size) + 1e-4)
+        assert np.all(np.abs(share - best) < 4.6 * np.sqrt(best / chosen.size) + 1e-4)
 
 
 @pytest.mark.parametrize("kind", ["affine", "mixed"])
@@ -144,13 +144,13 @@ def test_frequencies_are_the_probabilities_of_being_best(kind: str) -> None:
 def test_decisions_of_a_block_are_independent(name: str, kind: str) -> None:
     """Of each other, of the first one, which gives the level, and of the block before."""
     arms, state = arms_of(kind), state_of(name)
-    found = decisions(in_a_block, arms, state, 4000, 20)
+    chosen = decisions(in_a_block, arms, state, 4000, 20)
     plain = decisions(plainly, arms, state, 4000, 20)
-    assert independent(found[:, 1:-1], found[:, 2:]) > LEVEL
-    assert independent(found[:, :1].repeat(3, axis=1), found[:, 1:4]) > LEVEL / 10
-    assert independent(found[:-1, 1], found[1:, 1]) > LEVEL
-    leader = np.bincount(found.ravel()).argmax()
-    often = [(rows == leader).sum(axis=1) for rows in (found, plain)]
+    assert independent(chosen[:, 1:-1], chosen[:, 2:]) > LEVEL
+    assert independent(chosen[:, :1].repeat(3, axis=1), chosen[:, 1:4]) > LEVEL / 10
+    assert independent(chosen[:-1, 1], chosen[1:, 1]) > LEVEL
+    leader = np.bincount(chosen.ravel()).argmax()
+    often = [(rows == leader).sum(axis=1) for rows in (chosen, plain)]
     assert homogeneous(*often) > LEVEL
 
 
@@ -192,8 +192,8 @@ def test_any_level_is_right(
 ) -> None:
     arms, state = arms_of(kind), state_of(name)
     decider = python_block(monkeypatch, **WORD_OF, level_among=LEVELS[level])
-    found = decisions(decider, arms, state, 100)
-    assert homogeneous(found, decisions(plainly, arms, state, PLAIN)) > LEVEL
+    chosen = decisions(decider, arms, state, 100)
+    assert homogeneous(chosen, decisions(plainly, arms, state, PLAIN)) > LEVEL
 
 
 def half_the_chance(a: float, b: float, envelope: Envelope) -> float:

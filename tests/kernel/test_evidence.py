@@ -50,15 +50,15 @@ EXPECT = Expect(rate=0.2, difference=0.05)
 def test_the_penalty_has_its_formula_in_forty_digits(n: int, a: float, b: float) -> None:
     for ones in {0, 1, n // 3, n - 1, n}:
         expected = naive.penalty(n, ones, a, b)
-        found = penalty(float(n), float(ones), a, b, log_peak(a, b))
-        assert found == pytest.approx(expected, rel=1e-9, abs=2e-9)
-        assert found >= -2e-9, "a mixture is never likelier than the likeliest rate"
+        computed = penalty(float(n), float(ones), a, b, log_peak(a, b))
+        assert computed == pytest.approx(expected, rel=1e-9, abs=2e-9)
+        assert computed >= -2e-9, "a mixture is never likelier than the likeliest rate"
 
 
 def test_another_prior_has_another_penalty() -> None:
     """Negative control."""
-    found = penalty(1000.0, 300.0, 1.0, 1.0, log_peak(1.0, 1.0))
-    assert found != pytest.approx(naive.penalty(1000, 300, 1, 1.001), rel=1e-6)
+    computed = penalty(1000.0, 300.0, 1.0, 1.0, log_peak(1.0, 1.0))
+    assert computed != pytest.approx(naive.penalty(1000, 300, 1, 1.001), rel=1e-6)
 
 
 # The martingale
@@ -160,9 +160,9 @@ def test_z_never_exceeds_e_at_a_truth_where_the_other_is_better(
         pulls = draws.integers(1, 400, 2)
         ones = draws.binomial(pulls, draws.uniform(0, 1, 2))
         state = State(pulls, ones, np.zeros(2, dtype=np.int64), np.ones(2, dtype=bool))
-        found = evidence_of(channels, state, test, (0, 1))
-        assert found <= log_e(channels, state, truth, test.priors) + 1e-9
-        positive += found > 0
+        computed = evidence_of(channels, state, test, (0, 1))
+        assert computed <= log_e(channels, state, truth, test.priors) + 1e-9
+        positive += computed > 0
     assert positive > 30
 
 
@@ -216,9 +216,9 @@ def test_z_is_the_least_on_a_dense_grid(kind: str) -> None:
     for a, b, tolerance, expect in random_cases(kind):
         channels = a.channel, b.channel
         test = asked(channels, tolerance, expect)
-        found = evidence_of(channels, compiled_state([a, b]), test, (0, 1))
+        computed = evidence_of(channels, compiled_state([a, b]), test, (0, 1))
         expected = z_on_grid(a, b, tolerance, test.priors)
-        assert is_met(found, expected, allowed_below(kind, expected)), (a, b, tolerance, expect)
+        assert is_met(computed, expected, allowed_below(kind, expected)), (a, b, tolerance, expect)
         relevant += -5 < expected < 100
     assert relevant > 10
 
@@ -228,10 +228,10 @@ def test_another_weight_of_single_terms_would_be_noticed() -> None:
     a, b = Arm(IDENTITY, 10**6, 500_000), Arm(IDENTITY, 12, 0)
     channels = a.channel, b.channel
     test = asked(channels)
-    found = evidence_of(channels, compiled_state([a, b]), test, (0, 1))
+    computed = evidence_of(channels, compiled_state([a, b]), test, (0, 1))
     shifted = test.priors._replace(log_weight=test.priors.log_weight + 1e-3)
-    assert abs(found - z_on_grid(a, b, 0.0, shifted)) > 5e-4
-    assert found == pytest.approx(z_on_grid(a, b, 0.0, test.priors), abs=1e-6)
+    assert abs(computed - z_on_grid(a, b, 0.0, shifted)) > 5e-4
+    assert computed == pytest.approx(z_on_grid(a, b, 0.0, test.priors), abs=1e-6)
 
 
 @pytest.mark.parametrize("ones", [(0, 0), (10**9, 0), (10**9, 10**9), (500_100_000, 500_000_000)])
@@ -246,10 +246,10 @@ def test_extreme_counts_have_finite_or_no_evidence(ones: tuple[int, int], tolera
     for two in pairs:
         arms = [Arm(channel, 10**9, count) for channel, count in zip(two, ones, strict=True)]
         test = asked(two, tolerance)
-        found = evidence_of(two, compiled_state(arms), test, (0, 1))
-        assert not math.isnan(found)
+        computed = evidence_of(two, compiled_state(arms), test, (0, 1))
+        assert not math.isnan(computed)
         expected = z_on_grid(arms[0], arms[1], tolerance, test.priors)
-        assert found == expected or found <= expected + 1e-6 * max(1, abs(expected))
+        assert computed == expected or computed <= expected + 1e-6 * max(1, abs(expected))
 
 
 # Symmetries
@@ -319,14 +319,14 @@ def test_the_certified_arm_is_the_one_that_beats_all_others(tolerance: float) ->
         active[draws.permutation(4)[:2]] = True
         test = asked(FOUR, tolerance)._replace(needed=needed, active=active)
         expected = certified_by_definition(state, test)
-        found = {certified_arm(packed(FOUR), state, test, hint) for hint in range(4)}
+        named = {certified_arm(packed(FOUR), state, test, hint) for hint in range(4)}
         if expected and tolerance == 0:
-            assert found == expected
-        elif found & set(range(4)):
-            assert found <= expected
-            assert found == {leader_among(packed(FOUR), state, active)}
+            assert named == expected
+        elif named & set(range(4)):
+            assert named <= expected
+            assert named == {leader_among(packed(FOUR), state, active)}
         else:
-            assert all(active[-1 - blocking] for blocking in found)
+            assert all(active[-1 - blocking] for blocking in named)
         seen["winner" if expected else "none"] += 1
     assert min(seen.values()) > 8
 

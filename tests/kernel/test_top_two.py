@@ -143,10 +143,10 @@ def test_a_block_takes_the_decisions_of_its_leaders(
 ) -> None:
     """With the leaders of the same block of Thompson sampling, each decision is that of `show`."""
     policy, n, key = TopTwo(know=0.9), 150, np.uint64(3)
-    arms, found = policy.pack(MIXES[mix]), np.empty(150, dtype=np.int64)
+    arms, chosen = policy.pack(MIXES[mix]), np.empty(150, dtype=np.int64)
     state = counts(*reports, hidden)
     assert min(n, SIZE - hidden) >= LEAST_FOR_BLOCK
-    top_two_block(policy.rule, arms, copy(state), key, 40, found)
+    top_two_block(policy.rule, arms, copy(state), key, 40, chosen)
     leaders, words = np.empty(n, dtype=np.int64), np.empty(SIZE, dtype=np.uint64)
     thompson_block(policy.rule, arms, state, key, 40, leaders)
     plain = copy(state)
@@ -154,9 +154,9 @@ def test_a_block_takes_the_decisions_of_its_leaders(
         fill_words(key, 40 + i, words)
         rival = challenger_of(arms, plain, leader, words)
         arm = show(policy.rule, arms, plain, (leader, rival), words[leader])
-        assert found[i] == arm, i
+        assert chosen[i] == arm, i
         plain.pending[arm] += 1
-    assert len(set(found)) > 1
+    assert len(set(chosen)) > 1
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -164,23 +164,23 @@ def test_a_block_has_the_distribution_of_single_decisions(mix: str) -> None:
     policy, n = TopTwo(), 20
     blocks = 30 if mix == "tables" else 400
     arms, state = policy.pack(MIXES[mix]), counts(20, 200)
-    found, plain, other = np.empty((3, blocks, n), dtype=np.int64)
+    chosen, plain, other = np.empty((3, blocks, n), dtype=np.int64)
     for row in range(blocks):
-        top_two_block(policy.rule, arms, copy(state), np.uint64(1), row * n, found[row])
+        top_two_block(policy.rule, arms, copy(state), np.uint64(1), row * n, chosen[row])
         decide_one_by_one(policy.rule, arms, copy(state), np.uint64(2), row * n, plain[row])
         earning = TopTwo(know=0.2).rule
         decide_one_by_one(earning, arms, copy(state), np.uint64(3), row * n, other[row])
-    assert homogeneous(found, plain) > LEVEL
-    assert homogeneous(found[:, -1], plain[:, -1]) > LEVEL, "after others are pending"
-    assert homogeneous(found, other) < LEVEL, "the control: most decisions serve to earn"
+    assert homogeneous(chosen, plain) > LEVEL
+    assert homogeneous(chosen[:, -1], plain[:, -1]) > LEVEL, "after others are pending"
+    assert homogeneous(chosen, other) < LEVEL, "the control: most decisions serve to earn"
 
 
 def test_a_block_begins_with_untried_arms() -> None:
-    policy, found = TopTwo(), np.empty(SIZE + 8, dtype=np.int64)
+    policy, chosen = TopTwo(), np.empty(SIZE + 8, dtype=np.int64)
     nothing = np.zeros(SIZE, dtype=np.int64)
     state = State(nothing, nothing, nothing.copy(), np.ones(SIZE, dtype=bool))
-    top_two_block(policy.rule, policy.pack(MIXES["affine"]), state, np.uint64(5), 0, found)
-    assert sorted(found[:SIZE]) == list(range(SIZE))
+    top_two_block(policy.rule, policy.pack(MIXES["affine"]), state, np.uint64(5), 0, chosen)
+    assert sorted(chosen[:SIZE]) == list(range(SIZE))
     assert state.pending.sum() == SIZE + 8
 
 

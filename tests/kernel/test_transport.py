@@ -55,10 +55,10 @@ def random_pairs(kind: str, number: int = 60) -> Iterator[tuple[Arm, Arm, float]
             yield a, b, tolerance
 
 
-def is_met(found: float, expected: float, allowed: float) -> bool:
+def is_met(computed: float, expected: float, allowed: float) -> bool:
     """Never above the least value, and not below it by more than is allowed."""
     rounding = 1e-9 * max(1.0, abs(expected))
-    return expected - allowed - rounding <= found <= expected + rounding
+    return expected - allowed - rounding <= computed <= expected + rounding
 
 
 def allowed_below(kind: str, expected: float) -> float:
@@ -94,12 +94,12 @@ def test_the_cost_is_the_least_on_a_dense_grid(kind: str) -> None:
     positive = 0
     for a, b, tolerance in random_pairs(kind):
         expected, _ = naive.transport(a, b, tolerance)
-        found = kernel(a, b, tolerance).value
-        assert is_met(found, expected, allowed_below(kind, expected)), (
+        computed = kernel(a, b, tolerance).value
+        assert is_met(computed, expected, allowed_below(kind, expected)), (
             a,
             b,
             tolerance,
-            found,
+            computed,
             expected,
         )
         positive += 0.01 < expected < 100
@@ -112,8 +112,8 @@ def test_the_least_mixture_is_that_on_a_dense_grid(kind: str) -> None:
     for a, b, tolerance in random_pairs(kind):
         weights = Weights(*(-random.uniform(0, 20) for _ in range(3)))
         expected, _ = naive.least_on_grid(a, b, tolerance, mixed(weights))
-        found = kernel(a, b, tolerance, weights).value
-        assert is_met(found, expected, allowed_below(kind, expected)), (a, b, tolerance, weights)
+        computed = kernel(a, b, tolerance, weights).value
+        assert is_met(computed, expected, allowed_below(kind, expected)), (a, b, tolerance, weights)
 
 
 def test_another_weight_would_be_noticed() -> None:
@@ -147,10 +147,10 @@ def test_a_billion_reports(two: Two, tolerance: float) -> None:
     ]
     arms = [Arm(g, BILLION, round(rate * BILLION)) for g, rate in zip(two, rates, strict=True)]
     expected, x = naive.transport(arms[0], arms[1], tolerance)
-    found = kernel(arms[0], arms[1], tolerance)
-    assert found.value == pytest.approx(expected, rel=1e-6, abs=1e-6)
-    assert found.value <= expected + 1e-6
-    assert found.x == pytest.approx(x, abs=1e-6)
+    computed = kernel(arms[0], arms[1], tolerance)
+    assert computed.value == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    assert computed.value <= expected + 1e-6
+    assert computed.x == pytest.approx(x, abs=1e-6)
 
 
 def test_several_dips_of_tables_are_all_looked_at() -> None:

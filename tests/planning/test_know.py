@@ -41,12 +41,12 @@ def test_the_certificate_comes_at_the_first_counts_that_certify(truth: float) ->
     """As `conclude` reads the counts of the same run: at that batch's end, and not before."""
     channel = RandomizedResponse.warner(truth)
     design = design_to_know()
-    found = simulated(design, channel)
+    runs = simulated(design, channel)
     game = design.policy.game(design.problem(channel), design.horizon)
     ends = batch_ends(design.horizon, 3)
     for replicate in range(5):
         pulls, successes = run_batches(game, np.uint64(3), replicate, ends, 0)
-        row = int(np.searchsorted(ends, found.certified[replicate]))
+        row = int(np.searchsorted(ends, runs.certified[replicate]))
         winners = [
             conclude(
                 design.goal.certificate,
@@ -58,29 +58,29 @@ def test_the_certificate_comes_at_the_first_counts_that_certify(truth: float) ->
         ]
         assert winners[:-1] == [None] * row
         assert winners[-1] is not None
-        assert found.until[replicate] == pytest.approx(0.3 * (pulls[row, 0] + pulls[row, 2]))
+        assert runs.until[replicate] == pytest.approx(0.3 * (pulls[row, 0] + pulls[row, 2]))
 
 
 def test_from_the_certificate_on_the_winner_alone_is_shown() -> None:
-    found = simulated(design_to_know())
-    assert np.all(found.certified < math.inf)
-    assert not found.error.any()
-    after = found.times >= found.certified[:, None]
-    assert np.all(np.where(after, found.regret == found.until[:, None], True))
-    assert np.all(found.regret[~after] <= np.repeat(found.until, (~after).sum(axis=1)))
-    assert found.shipped == pytest.approx(found.until)
+    runs = simulated(design_to_know())
+    assert np.all(runs.certified < math.inf)
+    assert not runs.error.any()
+    after = runs.times >= runs.certified[:, None]
+    assert np.all(np.where(after, runs.regret == runs.until[:, None], True))
+    assert np.all(runs.regret[~after] <= np.repeat(runs.until, (~after).sum(axis=1)))
+    assert runs.shipped == pytest.approx(runs.until)
 
 
 def test_a_wrong_winner_loses_to_the_end() -> None:
     """With δ = ½ and arms that hardly differ, some certificates are wrong, and fewer than half."""
     rates, certificate = (0.5, 0.52), Certificate(0.5)
-    found = simulated(design_to_know(rates=rates, traffic=10, certificate=certificate))
-    assert 0 < found.error.sum() < stats.binom.ppf(1 - 1e-4, 100, 0.5)
-    wrong = found.error
-    left = found.times[-1] - found.certified[wrong]
-    assert found.shipped[wrong] == pytest.approx(found.until[wrong] + 0.02 * left)
-    right = (found.certified < math.inf) & ~wrong
-    assert found.shipped[right] == pytest.approx(found.until[right])
+    runs = simulated(design_to_know(rates=rates, traffic=10, certificate=certificate))
+    assert 0 < runs.error.sum() < stats.binom.ppf(1 - 1e-4, 100, 0.5)
+    wrong = runs.error
+    left = runs.times[-1] - runs.certified[wrong]
+    assert runs.shipped[wrong] == pytest.approx(runs.until[wrong] + 0.02 * left)
+    right = (runs.certified < math.inf) & ~wrong
+    assert runs.shipped[right] == pytest.approx(runs.until[right])
 
 
 def test_nothing_depends_on_how_far_replicates_are_simulated(
@@ -99,11 +99,11 @@ def test_equal_shares_show_all_arms_alike() -> None:
     """All but a third of the shown answers lose 0.3, until the certificate."""
     design = design_to_know()
     with design_simulator(400, 3, None) as simulator:
-        found = simulator.run_equal_shares(design, PRIVATE)
-    assert found.until == pytest.approx(found.certified * 0.2, abs=0.21)
+        runs = simulator.run_equal_shares(design, PRIVATE)
+    assert runs.until == pytest.approx(runs.certified * 0.2, abs=0.21)
     adaptive = simulated(design)
-    gained = found.until.mean() - adaptive.until.mean()
-    spread = math.hypot(stats.sem(found.until), stats.sem(adaptive.until))
+    gained = runs.until.mean() - adaptive.until.mean()
+    spread = math.hypot(stats.sem(runs.until), stats.sem(adaptive.until))
     assert gained > 3.9 * spread
 
 
@@ -117,24 +117,24 @@ def test_reports_that_arrive_late_certify_later() -> None:
 
 
 def test_a_delay_that_leaves_no_time_leaves_no_certificate() -> None:
-    found = simulated(design_to_know(delay=364.9))
-    assert np.all(found.certified == math.inf)
-    assert not found.error.any()
+    runs = simulated(design_to_know(delay=364.9))
+    assert np.all(runs.certified == math.inf)
+    assert not runs.error.any()
 
 
 def test_arms_that_are_equal_end_with_a_tolerance() -> None:
     certificate = Certificate(tolerance=0.1)
-    found = simulated(design_to_know(rates=(0.2, 0.6, 0.6), traffic=100, certificate=certificate))
-    assert (found.certified < math.inf).mean() > 0.9
-    assert not found.error.any()
+    runs = simulated(design_to_know(rates=(0.2, 0.6, 0.6), traffic=100, certificate=certificate))
+    assert (runs.certified < math.inf).mean() > 0.9
+    assert not runs.error.any()
 
 
 def test_a_gap_of_the_tolerance_is_no_error() -> None:
     """In binary 0.4 − 0.3 is a little more than 0.1; and either arm may win."""
     certificate = Certificate(0.5, tolerance=0.1)
-    found = simulated(design_to_know(rates=(0.3, 0.4), certificate=certificate))
-    assert not found.error.any()
-    assert found.shipped.max() > found.until.max()
+    runs = simulated(design_to_know(rates=(0.3, 0.4), certificate=certificate))
+    assert not runs.error.any()
+    assert runs.shipped.max() > runs.until.max()
 
 
 @pytest.fixture(scope="module")
@@ -168,11 +168,11 @@ def test_more_privacy_takes_longer(small: Plan) -> None:
     strong, weak = (option.certified for option in small.options)
     assert strong.days.value - 4 * strong.days.error > weak.days.value + 4 * weak.days.error
     assert strong.lost_until.value > weak.lost_until.value
-    for found in (strong, weak):
-        assert found.in_all_runs
-        assert found.within.days is not None
-        assert found.within.days > found.days.value
-        assert found.wrong.estimate <= 0.05
+    for certified in (strong, weak):
+        assert certified.in_all_runs
+        assert certified.within.days is not None
+        assert certified.within.days > certified.days.value
+        assert certified.wrong.estimate <= 0.05
 
 
 def test_knowing_and_earning_are_traded(small: Plan) -> None:
@@ -209,12 +209,12 @@ def test_the_recommendation_is_where_the_budget_begins_to_be_kept(kind: str) -> 
     amount = {"within_days": 20.0, "lose_at_most": 80.0}[kind]
     budget = Budget(kind, amount)
     with design_simulator(100, 5, None) as simulator:
-        found = recommend(simulator, design, budget)
-        assert found.met
-        assert found.spent == pytest.approx(amount, rel=0.2)
+        recommended = recommend(simulator, design, budget)
+        assert recommended.met
+        assert recommended.spent == pytest.approx(amount, rel=0.2)
         fresh = replace(simulator, seed=99, replicates=300)
-        assert meets(fresh, design, budget, 1.15 * found.epsilon)
-        assert not meets(fresh, design, budget, found.epsilon / 1.15)
+        assert meets(fresh, design, budget, 1.15 * recommended.epsilon)
+        assert not meets(fresh, design, budget, recommended.epsilon / 1.15)
 
 
 def test_a_certificate_that_no_epsilon_gives_in_time() -> None:
@@ -229,20 +229,20 @@ def test_a_certificate_that_no_epsilon_gives_in_time() -> None:
 
 def test_beyond_the_year_is_said() -> None:
     planned = plan(rates=[0.5, 0.52], traffic=5, epsilon=0.5, goal="know", replicates=100)
-    found = planned.options[0].certified
-    assert found.share.estimate < 0.05
-    assert found.within_text == "> 365"
-    assert found.to_dict()["days"]["mean"] is None
+    certified = planned.options[0].certified
+    assert certified.share.estimate < 0.05
+    assert certified.within_text == "> 365"
+    assert certified.to_dict()["days"]["mean"] is None
     thompson = planned.comparisons[3].certified[0]
     assert (thompson.share.estimate, thompson.mean_text) == (0, "> 365")
 
 
 def test_some_runs_beyond_the_year_make_the_mean_a_bound() -> None:
     planned = plan(rates=[0.3, 0.6], traffic=1, epsilon=1.5, goal="know", replicates=100)
-    found = planned.options[0].certified
-    assert 0.1 < found.share.estimate < 0.9
-    assert found.mean_text.startswith("≥ ")
-    assert found.days.value < 365
+    certified = planned.options[0].certified
+    assert 0.1 < certified.share.estimate < 0.9
+    assert certified.mean_text.startswith("≥ ")
+    assert certified.days.value < 365
 
 
 def test_the_plans_own_rates_make_the_certificate_sooner() -> None:
@@ -362,8 +362,8 @@ def test_a_certificate_comes_in_weeks() -> None:
         for policy, expect, epsilon, days in most:
             goal = Goal("know", Certificate(expect=expect))
             design = Design(rates=rates, traffic=20_000, policy=policy, goal=goal)
-            found = simulator.run(design, RandomizedResponse.from_epsilon(epsilon))
-            measured = found.certified / 20_000
+            runs = simulator.run(design, RandomizedResponse.from_epsilon(epsilon))
+            measured = runs.certified / 20_000
             print(f"{policy.label}, {expect}, ε = {epsilon}: {measured.mean():.1f}", end=" ")
-            print(f"± {stats.sem(measured):.1f} days, {found.until.mean():.0f} rewards lost")
+            print(f"± {stats.sem(measured):.1f} days, {runs.until.mean():.0f} rewards lost")
             assert measured.mean() < days

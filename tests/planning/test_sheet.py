@@ -155,12 +155,12 @@ def test_the_curve_is_what_know_trades(known: Plan) -> None:
         for line in axes.lines
         if not str(line.get_label()).startswith("_")
     }
-    found = {f"know = {point.know:g}": point.certified for point in known.frontier.points}
+    known_of = {f"know = {point.know:g}": point.certified for point in known.frontier.points}
     row = known.shown.index(known.recommendation.option)  # type: ignore[union-attr]  # there is one
     for policy in known.comparisons:
         if policy.name == "equal shares":
-            found[policy.name] = policy.certified[row]
-    for name, certified in found.items():
+            known_of[policy.name] = policy.certified[row]
+    for name, certified in known_of.items():
         assert drawn[name] == (certified.lost_in_year.value, certified.days.value), name
     assert not any(name.startswith("TopTwo") for name in drawn)
     figure = frontier_page_figure(known)

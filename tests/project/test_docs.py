@@ -32,8 +32,8 @@ def relative(path: Path) -> str:
 
 def blocks(markdown: str) -> list[Block]:
     """Return the fenced blocks, with the line on which the text of each starts, from 0."""
-    found = re.finditer(r"^```(\w*)\n(.*?)^```$", markdown, re.MULTILINE | re.DOTALL)
-    return [Block(m[1], m[2], markdown.count("\n", 0, m.start(2))) for m in found]
+    matches = re.finditer(r"^```(\w*)\n(.*?)^```$", markdown, re.MULTILINE | re.DOTALL)
+    return [Block(m[1], m[2], markdown.count("\n", 0, m.start(2))) for m in matches]
 
 
 def run_doctest(block: Block, name: str, namespace: dict[str, Any]) -> None:
@@ -47,9 +47,9 @@ def run_doctest(block: Block, name: str, namespace: dict[str, Any]) -> None:
 def run_document(markdown: str, name: str) -> None:
     """Run the python blocks of a document in one namespace; a text block says what is printed."""
     namespace: dict[str, Any] = {"__name__": name}
-    found = blocks(markdown)
-    following = [*found[1:], Block("", "", 0)]
-    for block, after in zip(found, following, strict=True):
+    listed = blocks(markdown)
+    following = [*listed[1:], Block("", "", 0)]
+    for block, after in zip(listed, following, strict=True):
         if block.language != "python":
             continue
         if block.text.startswith(">>> "):

@@ -85,9 +85,9 @@ def rule_among(kinds):
     for kind in kinds:
         if hasattr(kind, "instance_class"):
             name = kind.instance_class.__name__
-            found = name if name.endswith("Rule") else rule_among(kind.types)
-            if found:
-                return found
+            rule = name if name.endswith("Rule") else rule_among(kind.types)
+            if rule:
+                return rule
 
 def most_per_rule(function):
     return max(Counter(rule_among(kinds) for kinds in function.signatures).values(), default=0)

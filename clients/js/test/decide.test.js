@@ -53,8 +53,8 @@ test("the platform's generator draws bits, times and names", async (t) => {
   const { reports } = world.store;
   assert.equal(reports.length, count);
   const mean = (value) => reports.reduce((sum, report) => sum + value(report), 0) / count;
-  const near = (found, expected, deviation) =>
-    assert.ok(Math.abs(found - expected) < (5 * deviation) / Math.sqrt(count), `${found}, not ${expected}`);
+  const near = (mean, expected, deviation) =>
+    assert.ok(Math.abs(mean - expected) < (5 * deviation) / Math.sqrt(count), `${mean}, not ${expected}`);
   near(
     mean(({ bits }) => bits[0]),
     0.1,

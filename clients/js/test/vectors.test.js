@@ -18,8 +18,8 @@ test("channels", () => {
     const coin = thresholds(p00, p11);
     assert.deepEqual(coin, { zero: BigInt(zero), one: BigInt(one) });
     const expected = vector.epsilon ?? Infinity;
-    const found = epsilon(coin);
-    assert.ok(found === expected || Math.abs(found / expected - 1) <= 1e-12, `${p00} ${p11}: ${found}`);
+    const computed = epsilon(coin);
+    assert.ok(computed === expected || Math.abs(computed / expected - 1) <= 1e-12, `${p00} ${p11}: ${computed}`);
   }
 });
 
@@ -49,8 +49,8 @@ test("ledgers", () => {
     for (const { id, now, cap, epsilon: cost, kept } of charges) {
       assert.equal(charge(store, id, cap, now, cost), kept, JSON.stringify({ stored, id }));
     }
-    const found = [...store.items].map(([name, text]) => [name, JSON.parse(text)]);
-    assert.deepEqual(Object.fromEntries(found), after, JSON.stringify(stored));
+    const entries = [...store.items].map(([name, text]) => [name, JSON.parse(text)]);
+    assert.deepEqual(Object.fromEntries(entries), after, JSON.stringify(stored));
   }
 });
 
@@ -58,8 +58,8 @@ test("sendings", () => {
   const cap = { epsilon: 10, days: 1 };
   for (const { stored, now, erased } of vectors.sendings) {
     const store = filled(stored);
-    const found = overCap(store, cap, now).map((name) => name.replace("whitelie.report.", ""));
-    assert.deepEqual(found.sort(), erased, JSON.stringify(stored));
+    const names = overCap(store, cap, now).map((name) => name.replace("whitelie.report.", ""));
+    assert.deepEqual(names.sort(), erased, JSON.stringify(stored));
     assert.deepEqual(Object.fromEntries(store.items), stored, "nothing is written");
   }
 });

@@ -13,10 +13,9 @@ To choose, a loop asks
 
 A rule must have a value, or a `choose` of its own (`choice.py`). Without any other registration
 nothing is shared and nothing remembered, decisions are taken one by one, and simulation is that of
-`plain.py`. An index gives ∞ to an arm
-that `is_untried`, so that each is pulled once. Counts and bits are as they were reported: `mean_of`
-and `posterior` turn them where `arms.mirrored` says that the channel decreases, and a rule that
-corrects what it remembers must do so too.
+`plain.py`. An index gives ∞ to an arm that `is_untried`, so that each is pulled once. Counts and
+bits are as they were reported: `mean_of` and `posterior` turn them where `arms.mirrored` says that
+the channel decreases, and a rule that corrects what it remembers must do so too.
 """
 
 from collections.abc import Callable

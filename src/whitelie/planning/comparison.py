@@ -30,11 +30,11 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; None is infinite."""
-        found = [
+        entries = [
             {"epsilon": finite(epsilon), **certified.to_dict()}
             for epsilon, certified in zip(self.epsilons, self.certified, strict=True)
         ]
-        return {"name": self.name, "plain_name": self.plain_name, "certificate": found}
+        return {"name": self.name, "plain_name": self.plain_name, "certificate": entries}
 
 
 @dataclass(frozen=True)
@@ -69,17 +69,17 @@ def compare(
     few, own = simulator.compared(), design.policy
     epsilons = tuple(option.epsilon for option in options)
     channels = [option.mechanism.channel for option in options]
-    found = tuple(option.certified for option in options)
-    comparisons = [Comparison(own.label, own.plain_name, epsilons, found)]
+    certified = tuple(option.certified for option in options)
+    comparisons = [Comparison(own.label, own.plain_name, epsilons, certified)]
     for policy in COMPARED:
         if policy != own:
             other = replace(design, policy=policy)
             runs = [few.run(other, channel) for channel in channels]
-            found = tuple(certified_of(each, design) for each in runs)
-            comparisons.append(Comparison(policy.label, policy.plain_name, epsilons, found))
+            certified = tuple(certified_of(each, design) for each in runs)
+            comparisons.append(Comparison(policy.label, policy.plain_name, epsilons, certified))
     equal = [few.run_equal_shares(design, channel) for channel in channels]
-    found = tuple(certified_of(runs, design) for runs in equal)
-    return (*comparisons, Comparison(EQUAL_SHARES, "all in turn", epsilons, found))
+    certified = tuple(certified_of(runs, design) for runs in equal)
+    return (*comparisons, Comparison(EQUAL_SHARES, "all in turn", epsilons, certified))
 
 
 def frontier(simulator: DesignSimulator, design: Design, option: Option) -> Frontier:

@@ -126,7 +126,7 @@ def frontier_page_figure(plan: Plan) -> PageFigure | None:
     curve = plan.frontier
     if curve is None or all(point.certified.share.estimate == 0 for point in curve.points):
         return None
-    said = [f"{name}: {_trade_words(found)}" for name, found in _traded(plan, curve)]
+    said = [f"{name}: {_trade_words(certified)}" for name, certified in _traded(plan, curve)]
     title = f"Days to the certificate and rewards lost at ε = {epsilon_text(curve.epsilon)}"
     drawn = svg(frontier_figure(plan, curve))
     return PageFigure("frontier", title, "", f"{title}. {'; '.join(said)}.", drawn)
@@ -157,27 +157,27 @@ def frontier_figure(plan: Plan, curve: Frontier) -> Figure:
     axes = _panel("days to the certificate, mean")
     _figure(axes).subplots_adjust(right=1 - WIDE_RIGHT / WIDTH)
     traded = [
-        (name, found)
-        for name, found in _traded(plan, curve)
-        if found.in_all_runs or (name.startswith("know") and found.share.estimate > 0)
+        (name, certified)
+        for name, certified in _traded(plan, curve)
+        if certified.in_all_runs or (name.startswith("know") and certified.share.estimate > 0)
     ]
-    days = [found.days.value for _, found in traded]
+    days = [certified.days.value for _, certified in traded]
     _limits(axes, [ROOM_FOR_NAMES * min(days), *days])
-    _limits(axes, [found.lost_in_year.value for _, found in traded], along="x")
+    _limits(axes, [certified.lost_in_year.value for _, certified in traded], along="x")
     line = [
-        (found.lost_in_year.value, found.days.value)
-        for name, found in traded
+        (certified.lost_in_year.value, certified.days.value)
+        for name, certified in traded
         if name.startswith("know")
     ]
     axes.plot(*zip(*line, strict=True), color=BLUE, lw=1.2, alpha=0.5)
-    for name, found in traded:
+    for name, certified in traded:
         ours = name.startswith("know")
         colour = BLUE if ours else GREY
-        _cross(axes, found, colour)
+        _cross(axes, certified, colour)
         axes.plot(
-            found.lost_in_year.value,
-            found.days.value,
-            marker=("o" if ours else "s") if found.in_all_runs else "^",
+            certified.lost_in_year.value,
+            certified.days.value,
+            marker=("o" if ours else "s") if certified.in_all_runs else "^",
             color=colour,
             markersize=5.5,
             markeredgecolor="white",
@@ -192,9 +192,13 @@ def frontier_figure(plan: Plan, curve: Frontier) -> Figure:
     return _figure(axes)
 
 
-def _cross(axes: Axes, found: Certified, colour: str) -> None:
+def _cross(axes: Axes, certified: Certified, colour: str) -> None:
     """Draw the 95 % intervals of both means."""
-    lost, days, reach = found.lost_in_year, found.days, student(1000, level=CONFIDENCE_LEVEL)
+    lost, days, reach = (
+        certified.lost_in_year,
+        certified.days,
+        student(1000, level=CONFIDENCE_LEVEL),
+    )
     for mean, fixed, draw in ((lost, days, axes.hlines), (days, lost, axes.vlines)):
         ends = mean.value - reach * mean.error, mean.value + reach * mean.error
         draw(fixed.value, *ends, color=colour, linewidth=1, alpha=0.6)
@@ -206,8 +210,8 @@ def _name_points(axes: Axes, traded: Sequence[tuple[str, Certified]]) -> None:
     To the left nothing can be that is as soon and loses less.
     """
     left, right = np.log(axes.get_xlim())
-    for name, found in traded:
-        lost, days = found.lost_in_year.value, found.days.value
+    for name, certified in traded:
+        lost, days = certified.lost_in_year.value, certified.days.value
         ours = name.startswith("know")
         late = (math.log(lost) - left) / (right - left) > RIGHT_PART
         if ours:

@@ -154,12 +154,12 @@ def plan(  # noqa: PLR0913 (what users expect to tune, all by name)
 
 def shown_options(options: Iterable[Option], recommendation: Recommendation | None) -> list[Option]:
     """Return options by epsilon; the recommended one takes the place of one with its channel."""
-    found = list(options)
+    shown = list(options)
     if recommendation is not None:
         channel = recommendation.option.mechanism.channel
-        found = [option for option in found if option.mechanism.channel != channel]
-        found.append(recommendation.option)
-    return sorted(found, key=lambda option: option.epsilon)
+        shown = [option for option in shown if option.mechanism.channel != channel]
+        shown.append(recommendation.option)
+    return sorted(shown, key=lambda option: option.epsilon)
 
 
 def _typical(options: Iterable[Option]) -> Option:

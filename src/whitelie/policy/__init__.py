@@ -12,6 +12,7 @@ and one line here. Then it runs live, in simulation, in plans, in the service, i
 tests' laws. `kernel/rule.py` says what compiled functions are given; `kl_ucb.py` is a model.
 """
 
+from dataclasses import fields
 from typing import Any
 
 from whitelie.errors import InvalidInput
@@ -67,4 +68,6 @@ def policy_from_dict(data: Any) -> Policy:
     try:
         return kinds[data["name"]](**tuning)
     except TypeError as error:
-        raise InvalidInput("policy", data, f"{data['name']} has no such tuning") from error
+        known = ", ".join(field.name for field in fields(kinds[data["name"]]))
+        reason = f"{data['name']} has no such tuning; it has {known}"
+        raise InvalidInput("policy", data, reason) from error

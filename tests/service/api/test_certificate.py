@@ -130,8 +130,8 @@ async def test_what_a_certificate_needs_is_fixed_at_creation(served: Served) -> 
     assert {name: created[name] for name in asked} == asked
     assert (created["goal"], created["policy"]) == (None, "TopTwo-CF (know=0.5)")
     assert (await served.as_().get(ONE)).json() == created
-    found = (await results(served))["certificate"]
-    assert (found["delta"], found["tolerance"]) == (0.1, 0.02)
+    certificate = (await results(served))["certificate"]
+    assert (certificate["delta"], certificate["tolerance"]) == (0.1, 0.02)
     for name, value in (*asked.items(), ("goal", "know")):
         answer = await served.as_().patch(ONE, json={name: value})
         assert refused(answer) == (422, "invalid_field", name)
@@ -383,8 +383,8 @@ async def test_the_table_has_evidence(served: Served) -> None:
 async def test_metrics_say_how_far_it_is(served: Served, role: str) -> None:
     async def gauges() -> tuple[float, float]:
         text = (await served.as_(role).get("/metrics")).text
-        found = dict(re.findall(r'^whitelie_(cert\w+){experiment="button"} (\S+)$', text, re.M))
-        return float(found["certificate_progress"]), float(found["certified"])
+        metrics = dict(re.findall(r'^whitelie_(cert\w+){experiment="button"} (\S+)$', text, re.M))
+        return float(metrics["certificate_progress"]), float(metrics["certified"])
 
     await served.create(**THREE)
     assert await gauges() == (0, 0)

@@ -167,8 +167,8 @@ class OpenPage:
 
     def faults(self) -> list[str]:
         """Return what axe finds serious or critical."""
-        found = Axe().run(self.page).response["violations"]
-        bad = [each for each in found if each["impact"] in ("serious", "critical")]
+        violations = Axe().run(self.page).response["violations"]
+        bad = [each for each in violations if each["impact"] in ("serious", "critical")]
         return [f"{each['id']}: {each['nodes'][0]['html']}" for each in bad]
 
 
@@ -472,8 +472,8 @@ def test_live_updates_move_points_and_nothing_else(look: Look, site: Site) -> No
         expect(page.locator(".sentence")).to_contain_text(f"{reports:,} reports")
         seconds = time.monotonic() - start
         assert 1 <= page.evaluate("drawn") <= len(CHARTS) * (seconds + 1)
-        found = "plots.every(svg => svg.isConnected) && [...document.querySelectorAll('.plot')]"
-        most = page.evaluate(f"{found}.map(p => Math.max(...p.data.map(t => t.y.length)))")
+        drawn = "plots.every(svg => svg.isConnected) && [...document.querySelectorAll('.plot')]"
+        most = page.evaluate(f"{drawn}.map(p => Math.max(...p.data.map(t => t.y.length)))")
         assert max(most) <= MOST_POINTS
         assert sum(page.evaluate("shifts")) < 0.02
         opened.check()

@@ -310,8 +310,8 @@ SURE = "wrong with probability at most 5 %, however often one looks"
         (
             replace(CERTIFIED, certified=None),
             "running",
-            "No certificate yet: B leads with all of the evidence that is shown; the service checks "
-            "it when more reports are in. 21,000 reports so far.",
+            "No certificate yet: B leads with all of the evidence that is shown; the service "
+            "checks it when more reports are in. 21,000 reports so far.",
         ),
         (CERTIFIED, "running", f"B is best ({SURE}). 21,000 reports so far."),
         (CERTIFIED, "stopped", f"Stopped. B is best ({SURE}). 21,000 reports."),

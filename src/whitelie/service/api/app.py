@@ -134,7 +134,11 @@ async def _refuse(request: Request, refused: Refusal) -> Response:
 
 async def _refuse_route(request: Request, error: HTTPException) -> Response:
     if error.status_code == 405:
-        refused = Refusal("method_not_allowed", "this path has other methods", "method")
+        refused = Refusal(
+            "method_not_allowed",
+            "this path has other methods: the Allow header lists them",
+            "method",
+        )
     else:
         refused = Refusal("not_found", "there is no such path", "path")
     response = await _refuse(request, refused)

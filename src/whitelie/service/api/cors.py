@@ -31,7 +31,11 @@ PREFLIGHT: tuple[Header, ...] = (
 def check_origin(key: Key, origin: bytes) -> None:
     """Refuse a publishable key that a page of another origin than the key's own has sent."""
     if key.role == "publishable" and origin.decode("latin-1") not in key.origins:
-        raise Refusal("origin_not_allowed", "this key is for other origins", "Origin")
+        raise Refusal(
+            "origin_not_allowed",
+            "this key is for other origins: create one for this page",
+            "Origin",
+        )
 
 
 def page_headers(path: str, origin: bytes | None, origins: Container[str]) -> list[Header]:

@@ -262,7 +262,11 @@ class Learner:
             return None
         position = self.experiment.positions[shipped.arm]
         if not self._choosable(available)[position]:
-            raise Refusal("unknown_arm", "the shipped arm is not among these", "available")
+            raise Refusal(
+                "unknown_arm",
+                "the shipped arm is not among these: leave this out, or include it",
+                "available",
+            )
         return self.shipped_answers[position]
 
     def is_rolled_back(self, minute: int) -> bool:
@@ -289,7 +293,9 @@ class Learner:
             wanted[self.experiment.positions[key]] = True
         choosable = np.asarray(wanted & self.shown)
         if not choosable.any():
-            raise Refusal("unknown_arm", "all these arms are retired", "available")
+            raise Refusal(
+                "unknown_arm", "all these arms are retired: give one that is not", "available"
+            )
         return choosable
 
     def _raise_to_floor(self, chosen: Array, places: Array) -> None:

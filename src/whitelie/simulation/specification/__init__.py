@@ -49,11 +49,11 @@ _DESIGNS: dict[str, tuple[Callable[..., RandomizedResponse], tuple[str, ...]]] =
     "unrelated": (RandomizedResponse.unrelated, ("truth", "alpha")),
     "positive_unlabelled": (RandomizedResponse.positive_unlabelled, ("seen",)),
 }
-_RULES: dict[str, Any] = {kind.__name__: kind for kind in POLICIES}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in POLICIES}
 _LABELS: dict[str, Policy] = {
-    title: rule(feedback=feedback)
-    for rule in _RULES.values()
-    for feedback, title in rule.titles.items()
+    title: kind(feedback=feedback)
+    for kind in _KINDS.values()
+    for feedback, title in kind.titles.items()
 }
 
 
@@ -380,13 +380,13 @@ def policy_at(path: str, given: Any) -> tuple[str, Any]:
         reason = 'a policy is a name such as "kl-UCB-CF", or a table such as { rule = "KLUCB" }'
         raise InvalidInput(path, given, reason)
     if "rule" not in given:
-        known = {field.name for kind in _RULES.values() for field in fields(kind)}
+        known = {field.name for kind in _KINDS.values() for field in fields(kind)}
         check_keys(path, given, ("rule", "name", *sorted(known)))
-    rule = required(path, given, "rule", f"one of {listed(_RULES)}")
-    if not isinstance(rule, str) or rule not in _RULES:
-        reason = f"there is no such rule; {nearest(rule, _RULES)}"
+    rule = required(path, given, "rule", f"one of {listed(_KINDS)}")
+    if not isinstance(rule, str) or rule not in _KINDS:
+        reason = f"there is no such rule; {nearest(rule, _KINDS)}"
         raise InvalidInput(at(path, "rule"), rule, reason)
-    kind = _RULES[rule]
+    kind = _KINDS[rule]
     check_keys(path, given, ("rule", "name", *(field.name for field in fields(kind))))
     tuning = {key: value for key, value in given.items() if key not in ("rule", "name")}
     if not isinstance(tuning.get("calibrated", False), bool):
