@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     from whitelie.certificate import Expect as Expect
     from whitelie.channel import IDENTITY as IDENTITY
     from whitelie.channel import Channel as Channel
+    from whitelie.channel import Mechanism as Mechanism
+    from whitelie.channel import Menu as Menu
     from whitelie.channel import Monotone as Monotone
     from whitelie.channel import RandomizedResponse as RandomizedResponse
     from whitelie.channel import channel_from_dict as channel_from_dict
+    from whitelie.channel import menu as menu
     from whitelie.errors import InvalidInput as InvalidInput
     from whitelie.errors import WhitelieError as WhitelieError
     from whitelie.estimate import Estimate as Estimate
@@ -35,9 +38,12 @@ if TYPE_CHECKING:
 _HOME = {
     "IDENTITY": "channel",
     "Channel": "channel",
+    "Mechanism": "channel",
+    "Menu": "channel",
     "Monotone": "channel",
     "RandomizedResponse": "channel",
     "channel_from_dict": "channel",
+    "menu": "channel",
     "Problem": "problem",
     "KLUCB": "policy",
     "UCB": "policy",

@@ -12,9 +12,11 @@ import numpy as np
 from whitelie.certificate import DELTA, Beginning, Certificate, Conclusion, Expect, conclude
 from whitelie.channel import IDENTITY, Channel, channel_from_dict
 from whitelie.chooser import Chooser
+from whitelie.counts import CellCounts, counts_for
 from whitelie.errors import InvalidInput, real_number, whole_number
-from whitelie.estimate import Estimate, estimate_arms
+from whitelie.estimate import Estimate, estimate_arms, estimate_cells
 from whitelie.kernel.arms import Array
+from whitelie.kernel.cells import CellState
 from whitelie.kernel.state import NO_MEMORY, State
 from whitelie.policy import TS, Policy, policy_from_dict
 from whitelie.problem import Channels, arm_channels, arm_names
@@ -51,7 +53,7 @@ class Bandit:
         policy: Policy | None = None,
         seed: int | None = None,
         *,
-        counts: Mapping[Any, tuple[int, int]] | None = None,
+        counts: Mapping[Any, Any] | None = None,
         expect: Expect | Mapping[str, float] | None = None,
     ) -> None:
         policy = TS() if policy is None else policy
@@ -69,8 +71,7 @@ class Bandit:
         self._first_arms = len(names)
         self._positions = {name: k for k, name in enumerate(names)}
         self._channels = list(arm_channels(channels, names))
-        self._pulls = np.zeros(len(names), dtype=np.int64)
-        self._successes = np.zeros(len(names), dtype=np.int64)
+        self._counts = counts_for(self._channels)
         self._memory = np.zeros((len(names), policy.memory)) if policy.memory else NO_MEMORY
         self._retired = np.zeros(len(names), dtype=bool)
         self._seed = (
@@ -83,7 +84,7 @@ class Bandit:
 
     def __repr__(self) -> str:
         active = len(self.arms)
-        return f"Bandit({active} arms, {self._policy.label}, {self._pulls.sum()} feedbacks)"
+        return f"Bandit({active} arms, {self._policy.label}, {self._counts.pulls.sum()} feedbacks)"
 
     @property
     def arms(self) -> tuple[Hashable, ...]:
@@ -101,12 +102,12 @@ class Bandit:
         return dict(zip(self._positions, self._channels, strict=True))
 
     @property
-    def counts(self) -> dict[Hashable, tuple[int, int]]:
-        """Per arm, retired ones too: how many feedbacks came, and how many of them were 1."""
-        return {
-            name: (int(self._pulls[k]), int(self._successes[k]))
-            for name, k in self._positions.items()
-        }
+    def counts(self) -> dict[Hashable, Any]:
+        """Per arm, retired ones too: how many feedbacks came, and how many of them were 1.
+
+        Of a `Mechanism`, how often each output came; of a `Menu`, that for each choice.
+        """
+        return {name: self._counts.of(k) for name, k in self._positions.items()}
 
     @overload
     def choose(
@@ -147,46 +148,57 @@ class Bandit:
     def update(self, arm: Any, feedback: Any) -> None:
         """Add the feedback, 0 or 1, of one arm; or a list of arms and the list of their feedbacks.
 
-        A tuple is a name, like any other hashable; lists and arrays are batches.
+        Feedback through a `Mechanism` is the number of an output, through a `Menu` it is
+        (choice, output). A tuple is a name, like any other hashable; lists and arrays are batches.
         Nothing is added if anything is wrong. Late feedback of a retired arm is welcome.
         """
         if not isinstance(arm, list | np.ndarray):
-            position, one = self._position(arm), _bit(feedback)
-            self._pulls[position] += 1
-            self._successes[position] += one
-            self._remember(position, one)
+            position = self._position(arm)
+            cell = self._counts.checked(position, feedback)
+            self._counts.add(position, cell)
+            self._remember(position, cell)
             return
         if not isinstance(feedback, list | tuple | np.ndarray) or len(arm) != len(feedback):
             raise InvalidInput(
                 "feedback", feedback, f"give one feedback for each of {len(arm)} arms"
             )
-        positions = np.array([self._position(name) for name in arm], dtype=np.int64)
-        ones = [_bit(value) for value in feedback]
+        reports = [
+            (position := self._position(name), self._counts.checked(position, value))
+            for name, value in zip(arm, feedback, strict=True)
+        ]
         if self._memory.shape[1]:
-            for name, value in zip(arm, ones, strict=True):
-                self.update(name, value)
+            for position, cell in reports:
+                self._counts.add(position, cell)
+                self._remember(position, cell)
             return
-        np.add.at(self._pulls, positions, 1)
-        np.add.at(self._successes, positions, ones)
+        self._counts.add_many(*zip(*reports, strict=True) if reports else ((), ()))
 
-    def update_counts(self, counts: Mapping[Any, tuple[int, int]]) -> None:
-        """Add {arm: (feedbacks, how many of them were 1)}; nothing if anything is wrong."""
+    def update_counts(self, counts: Mapping[Any, Any]) -> None:
+        """Add {arm: (feedbacks, how many of them were 1)}; nothing if anything is wrong.
+
+        Of a `Mechanism` or `Menu`, reports are given as `counts` has them.
+        """
         self._check_no_memory("counts", counts)
         self._add_counts(counts)
 
-    def _add_counts(self, counts: Mapping[Any, tuple[int, int]]) -> None:
+    def _add_counts(self, counts: Mapping[Any, Any]) -> None:
         if not isinstance(counts, Mapping):
             raise InvalidInput("counts", counts, "give {arm: (feedbacks, how many were 1)}")
-        checked = [(self._position(name), *_pair(name, pair)) for name, pair in counts.items()]
-        total = int(self._pulls.sum()) + sum(pulls for _, pulls, _ in checked)
+        checked = [
+            (k := self._position(name), self._counts.checked_counts(name, k, given))
+            for name, given in counts.items()
+        ]
+        total = int(self._counts.pulls.sum()) + sum(sum(cells) for _, cells in checked)
         whole_number("all pulls together", total)
-        for k, pulls, successes in checked:
-            self._pulls[k] += pulls
-            self._successes[k] += successes
+        for k, cells in checked:
+            self._counts.add_counts(k, cells)
 
     def estimates(self) -> dict[Hashable, Estimate]:
         """Return what is known of each arm, by name."""
-        rows = estimate_arms(self._channels, self._pulls, self._successes, self._retired)
+        if isinstance(self._counts, CellCounts):
+            rows = estimate_cells(self._channels, self._counts.cells, self._retired)
+        else:
+            rows = estimate_arms(self._channels, *self._counts.read, self._retired)
         return dict(zip(self._positions, rows, strict=True))
 
     def certificate(self, delta: float = DELTA, tolerance: float = 0) -> Conclusion:
@@ -205,25 +217,24 @@ class Bandit:
           red against blue: enough evidence (80.59, needed 3.15)
         """
         asked = Certificate(delta, tolerance, self._expect)
-        counts = self._pulls, self._successes
         beginning = Beginning(self._first_arms)
-        return conclude(asked, self.channels, counts, self._retired, beginning)
+        return conclude(asked, self.channels, self._counts.read, self._retired, beginning)
 
-    def add_arm(
-        self, name: Hashable, channel: Channel, *, counts: tuple[int, int] = (0, 0)
-    ) -> None:
+    def add_arm(self, name: Hashable, channel: Channel, *, counts: Any = None) -> None:
         """Add an arm; nobody else's counts change."""
         arm_names([*self._positions, name])
         (channel,) = arm_channels([channel], [name])
-        pulls, successes = _pair(name, counts)
-        if pulls:
-            self._check_no_memory("counts", counts)
+        channels = [*self._channels, channel]
+        longer = self._counts.with_arms(channels)
+        if counts is not None:
+            cells = longer.checked_counts(name, len(self._channels), counts)
+            if sum(cells):
+                self._check_no_memory("counts", counts)
+            longer.add_counts(len(self._channels), cells)
         retired = np.append(self._retired, False)
-        self._chooser.define(self._policy, [*self._channels, channel], ~retired)
-        self._channels.append(channel)
+        self._chooser.define(self._policy, channels, ~retired)
+        self._channels, self._counts = channels, longer
         self._positions[name] = len(self._positions)
-        self._pulls = np.append(self._pulls, pulls)
-        self._successes = np.append(self._successes, successes)
         if self._memory.shape[1]:
             self._memory = np.vstack([self._memory, np.zeros(self._memory.shape[1])])
         self._retired = retired
@@ -291,8 +302,7 @@ class Bandit:
                     {
                         "name": name,
                         "channel": distinct.index(self._channels[k]),
-                        "pulls": int(self._pulls[k]),
-                        "successes": int(self._successes[k]),
+                        **self._counts.to_dict(k),
                         "retired": bool(self._retired[k]),
                         **({"memory": self._memory[k].tolist()} if self._memory.shape[1] else {}),
                     }
@@ -342,7 +352,7 @@ class Bandit:
         # Earlier versions did not say which arms were added: as if all but one had been.
         first_arms = state.get("first_arms", 1)
         bandit._first_arms = whole_number("first_arms", first_arms, least=1, most=len(arms))
-        bandit._add_counts({arm["name"]: (arm["pulls"], arm["successes"]) for arm in arms})
+        bandit._add_counts({arm["name"]: _stored_counts(arm) for arm in arms})
         if bandit._memory.shape[1]:
             for k, arm in enumerate(arms):
                 bandit._memory[k] = _numbers(arm["memory"], bandit._memory.shape[1])
@@ -358,8 +368,8 @@ class Bandit:
     def _names_at_first(self) -> set[Hashable]:
         return set(list(self._positions)[: self._first_arms])
 
-    def _state(self, pending: Array, available: Array) -> State:
-        return State(self._pulls, self._successes, pending, available, self._memory)
+    def _state(self, pending: Array, available: Array) -> State | CellState:
+        return self._counts.state(pending, available, self._memory)
 
     def _remember(self, position: int, one: int) -> None:
         if self._memory.shape[1]:
@@ -406,14 +416,8 @@ def _check_portable(name: Any) -> None:
         raise InvalidInput("arm", name, "only text and whole numbers are names in JSON")
 
 
-def _pair(name: Hashable, pair: Any) -> tuple[int, int]:
-    """Return (pulls, successes) if they can be counts of feedback."""
-    try:
-        pulls, successes = pair
-    except (TypeError, ValueError):
-        raise InvalidInput(f"counts[{name!r}]", pair, "give (feedbacks, how many were 1)") from None
-    pulls = whole_number(f"pulls[{name!r}]", pulls)
-    return pulls, whole_number(f"successes[{name!r}]", successes, most=pulls)
+def _stored_counts(arm: dict[str, Any]) -> Any:
+    return arm["cells"] if "cells" in arm else (arm["pulls"], arm["successes"])
 
 
 def _numbers(values: Any, count: int) -> list[float]:
@@ -422,12 +426,3 @@ def _numbers(values: Any, count: int) -> list[float]:
         raise InvalidInput("memory", values, reason)
     most = sys.float_info.max
     return [real_number("memory", value, reason, least=-most, most=most) for value in values]
-
-
-def _bit(value: Any) -> int:
-    try:
-        return {0: 0, 1: 1}[value]
-    except (KeyError, TypeError):
-        raise InvalidInput(
-            "feedback", value, "feedback is 0 or 1; a missing report is none"
-        ) from None

@@ -14,8 +14,9 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from whitelie.channel import Channel, Monotone, RandomizedResponse
+from whitelie.channel import BitChannel, Monotone, RandomizedResponse, of_bits
 from whitelie.errors import InvalidInput, real_number
+from whitelie.kernel.cells import cell_divergence, cell_steepness, has_cells
 from whitelie.kernel.divergence import divergence
 from whitelie.problem import Problem
 
@@ -34,11 +35,23 @@ _HALVINGS = 50
 def lower_constant(problem: Problem) -> float:
     """Return Theorem 1's constant Σ Δ_a / d(λ_a, g_a(μ_1)), the least regret per unit of ln T.
 
+    Where people choose among mechanisms, d is its mean over them: Σ_j w_j·d(g_j(μ_a), g_j(μ_1)),
+    with w_j the share of those who choose mechanism j. Several outputs have the divergence of their
+    distributions.
+
     >>> noisy, clear = RandomizedResponse(p00=0.6, p11=0.6), RandomizedResponse(p00=0.9, p11=0.9)
     >>> problem = Problem([0.9] + [0.8] * 9, [noisy] + [clear] * 9)
     >>> round(lower_constant(problem), 3)
     45.815
     """
+    if has_cells(problem.channels):
+        separations = [
+            (gap, cell_divergence(channel, mean, max(problem.means)))
+            for gap, mean, channel in zip(
+                problem.gaps, problem.means, problem.channels, strict=True
+            )
+        ]
+        return math.fsum(_ratio(gap, separation) for gap, separation in separations if gap > 0)
     return math.fsum(_ratio(gap, separation) for gap, separation, _ in _suboptimal(problem))
 
 
@@ -183,7 +196,8 @@ def _least_reports(problem: Problem) -> list[float]:
     n_1 is best where these slopes add up to −1.
     """
     arms, best = len(problem.names), problem.gaps.index(0.0)
-    pairs = [_Pair(problem, best, rival) for rival in range(arms) if rival != best]
+    kind = _CellPair if has_cells(problem.channels) else _Pair
+    pairs = [kind(problem, best, rival) for rival in range(arms) if rival != best]
     # At x = μ_b only the best arm tells, which bounds n_1 from below. If all arms get the same n,
     # then at any x one of the two tells at least what it tells in the middle: a bound from above,
     # infinite where two arms share the largest mean.
@@ -209,7 +223,8 @@ class _Pair:
     """
 
     def __init__(self, problem: Problem, best: int, rival: int) -> None:
-        tables = [_table(problem.channels[k]) for k in (best, rival)]
+        channels = of_bits(problem.channels)
+        tables = [_table(channels[k]) for k in (best, rival)]
         lowest, highest = problem.means[rival], problem.means[best]
         knots = np.concatenate([xs for xs, _ in tables])
         within = knots[(lowest < knots) & (knots < highest)]
@@ -269,7 +284,32 @@ class _Pair:
         return (rest <= 0) | (gain > loss)
 
 
-def _table(channel: Channel) -> tuple[tuple[float, ...], tuple[float, ...]]:
+class _CellPair:
+    """The best arm and a rival b whose reports fall into cells; d is smooth and convex."""
+
+    def __init__(self, problem: Problem, best: int, rival: int) -> None:
+        self._two = [(problem.channels[k], problem.means[k]) for k in (best, rival)]
+        self._span = problem.means[rival], problem.means[best]
+        self.from_best_at_rival = cell_divergence(*self._two[0], self._span[0])
+        middle = sum(self._span) / 2
+        self.least_at_middle = min(cell_divergence(*one, middle) for one in self._two)
+
+    def reports(self, on_best: float) -> tuple[float, float]:
+        """Return n_b = max over x of (1 − n_1·d_1(x))/d_b(x), and d_1(x)/d_b(x) there."""
+        low, high = self._span
+        for _ in range(_HALVINGS):
+            x = (low + high) / 2
+            d_best, d_rival = (cell_divergence(*one, x) for one in self._two)
+            steep_best, steep_rival = (cell_steepness(*one, x) for one in self._two)
+            rest = 1 - on_best * d_best
+            if rest <= 0 or -on_best * steep_best * d_rival > rest * steep_rival:
+                low = x
+            else:
+                high = x
+        return _ratio(1 - on_best * d_best, d_rival), _ratio(d_best, d_rival)
+
+
+def _table(channel: BitChannel) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The points between which the channel is affine."""
     if isinstance(channel, Monotone):
         return channel.xs, channel.ys
@@ -279,7 +319,7 @@ def _table(channel: Channel) -> tuple[tuple[float, ...], tuple[float, ...]]:
 def _gaps_and_feedback(problem: Problem) -> list[tuple[float, float, float]]:
     """Per suboptimal arm: Δ_a, λ_a, g_a(μ_1)."""
     best = max(problem.means)
-    arms = zip(problem.gaps, problem.feedback_means, problem.channels, strict=True)
+    arms = zip(problem.gaps, problem.feedback_means, of_bits(problem.channels), strict=True)
     return [(gap, lam, channel.mean_feedback(best)) for gap, lam, channel in arms if gap > 0]
 
 

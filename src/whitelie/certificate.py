@@ -28,6 +28,8 @@ from whitelie.channel import Channel
 from whitelie.errors import InvalidInput, real_number
 from whitelie.estimate import MISSPECIFICATION_ALPHA
 from whitelie.kernel.arms import Arms, Array, feedback_at, pack
+from whitelie.kernel.cell_evidence import cell_interval, evidence_of_cells
+from whitelie.kernel.cells import CellState, estimate_of, has_cells, pack_cells
 from whitelie.kernel.evidence import (
     Priors,
     Test,
@@ -36,7 +38,7 @@ from whitelie.kernel.evidence import (
     leader_among,
     log_peak,
 )
-from whitelie.kernel.state import State
+from whitelie.kernel.state import NO_MEMORY, State
 
 DELTA = 0.05
 
@@ -256,30 +258,31 @@ class Conclusion:
 def conclude(
     certificate: Certificate,
     channels: Mapping[Any, Channel],
-    counts: tuple[Array, Array],
+    counts: tuple[Array, Array] | Array,
     retired: Array,
     beginning: Beginning | None = None,
 ) -> Conclusion:
-    """Return what a certificate says of reports and ones per arm; `channels` names the arms.
+    """Return what a certificate says of reports and ones per arm, or of reports by arm and cell.
 
-    The counts must be all reports since one time, none left out, pooled or shrunk.
+    `channels` names the arms. The counts must be all reports since one time, none left out, pooled
+    or shrunk.
     """
-    names, (pulls, successes) = list(channels), counts
-    listed = tuple(channels.values())
-    test, arms = certificate.test(listed, retired, beginning), packed(listed)
-    state = State(pulls, successes, np.zeros_like(pulls), test.active)
+    names, listed = list(channels), tuple(channels.values())
+    test = certificate.test(listed, retired, beginning)
     if test.active.sum() < 2:
         return _conclusion(certificate, cannot_say="there are fewer than two arms to compare")
-    impossible = first_misspecified(arms, state, test.active, MISSPECIFICATION_ALPHA)
+    if isinstance(counts, tuple):
+        impossible, leader, values, reports = _read_bits(listed, counts, test)
+    else:
+        impossible, leader, values, reports = _read_cells(listed, counts, test)
     if impossible >= 0:
         reason = f"the reports on {names[impossible]} do not fit its channel"
         return _conclusion(certificate, cannot_say=reason)
-    leader = leader_among(arms, state, test.active)
     if leader < 0:
         return _conclusion(certificate)
-    evidence, cost = evidence_against_all(arms, state, test, leader).T
+    evidence, cost = values.T
     needed = test.needed[np.maximum(np.arange(len(names)), leader)]
-    more = guess_more_reports(evidence, cost, needed, int(pulls.sum()))
+    more = guess_more_reports(evidence, cost, needed, reports)
     rows = zip(np.maximum(evidence, 0.0).tolist(), needed.tolist(), more, strict=True)
     rivals = {
         name: Rival._make(row)
@@ -290,6 +293,37 @@ def conclude(
     certified = all(rival.evidence >= rival.needed for rival in rivals.values())
     winner = names[leader] if certified else None
     return _conclusion(certificate, winner=winner, leader=names[leader], rivals=rivals)
+
+
+def _read_bits(
+    channels: tuple[Channel, ...], counts: tuple[Array, Array], test: Test
+) -> tuple[int, int, Array, int]:
+    """Return a misspecified arm or −1, the leader or less than 0, evidence and cost, reports."""
+    arms, (pulls, successes) = packed(channels), counts
+    state = State(pulls, successes, np.zeros_like(pulls), test.active)
+    impossible = first_misspecified(arms, state, test.active, MISSPECIFICATION_ALPHA)
+    leader = leader_among(arms, state, test.active)
+    if impossible >= 0 or leader < 0:
+        return impossible, leader, NO_MEMORY, 0
+    return -1, leader, evidence_against_all(arms, state, test, leader), int(pulls.sum())
+
+
+def _read_cells(
+    channels: tuple[Channel, ...], cells: Array, test: Test
+) -> tuple[int, int, Array, int]:
+    """Return the same as `_read_bits`, from reports by cell."""
+    arms, pulls = pack_cells(channels), cells.sum(axis=1)
+    state = CellState(pulls, cells, np.zeros_like(pulls), test.active, NO_MEMORY)
+    estimates = np.full(len(channels), -math.inf)
+    for k in np.flatnonzero(test.active).tolist():
+        low, high = cell_interval(arms, state, k, MISSPECIFICATION_ALPHA)
+        if low > 1 or high < 0:
+            return k, -1, NO_MEMORY, 0
+        estimates[k] = estimate_of(arms, state, k)
+    if not pulls[test.active].all():
+        return -1, -1, NO_MEMORY, 0
+    leader = int(estimates.argmax())
+    return -1, leader, evidence_of_cells(arms, state, test, leader), int(pulls.sum())
 
 
 def _conclusion(certificate: Certificate, **known: Any) -> Conclusion:
@@ -360,6 +394,8 @@ def priors(channels: tuple[Channel, ...], expect: Expect | None) -> Priors:
     if expect is not None:
         rates, deviations = np.append(rates, expect.rate), np.append(deviations, expect.difference)
         weights.append(EXPECTED_WEIGHT)
+    if has_cells(channels):
+        return _cell_priors(channels, rates, deviations, weights)
     distinct = {channel: _betas(channel, rates, deviations) for channel in set(channels)}
     a, b = (np.array([distinct[channel][side] for channel in channels]) for side in (0, 1))
     peak = np.array([list(map(log_peak, *row)) for row in zip(a, b, strict=True)])
@@ -380,3 +416,22 @@ def _betas(channel: Channel, rates: Array, deviations: Array) -> tuple[Array, Ar
     worth = mean * (1 - mean) / np.maximum(spread * spread, 1e-300) - 1
     worth = np.clip(worth, LEAST_PRIOR, LARGEST_PRIOR)
     return np.append(1.0, worth * mean), np.append(1.0, worth * (1 - mean))
+
+
+def _cell_priors(
+    channels: tuple[Channel, ...], rates: Array, deviations: Array, weights: list[float]
+) -> Priors:
+    """Return the priors of arms whose reports fall into cells: Betas on D, scaled to [0, 1].
+
+    With one binary mechanism they are those of its mean feedback. No parameter is below 1, so that
+    densities are bounded.
+    """
+    arms = pack_cells(channels)
+    width = (arms.high - arms.low)[:, None]
+    mean, spread = (rates - arms.low[:, None]) / width, deviations / width
+    worth = mean * (1 - mean) / (spread * spread) - 1
+    worth = np.clip(worth, LEAST_PRIOR, LARGEST_PRIOR)
+    worth = np.maximum(worth, 1 / np.minimum(mean, 1 - mean))
+    ones = np.ones((len(channels), 1))
+    a, b = np.hstack([ones, worth * mean]), np.hstack([ones, worth * (1 - mean)])
+    return Priors(a, b, np.zeros_like(a), np.log(weights))

@@ -6,6 +6,8 @@ import numpy as np
 
 from whitelie.channel import Channel
 from whitelie.kernel.arms import Arms, Array
+from whitelie.kernel.cells import Cells, CellState
+from whitelie.kernel.choice import decide
 from whitelie.kernel.rule import update
 from whitelie.kernel.state import State
 from whitelie.policy import Policy
@@ -19,7 +21,7 @@ class Chooser:
     """
 
     _policy: Policy
-    _arms: Arms
+    _arms: Arms | Cells
 
     def __init__(self, key: int) -> None:
         self.key = np.uint64(key)
@@ -32,7 +34,7 @@ class Chooser:
         self._arms = policy.pack(channels, active)
         self._policy, self._rule = policy, policy.rule
 
-    def choose(self, state: State, count: int) -> Array:
+    def choose(self, state: State | CellState, count: int) -> Array:
         """Return the positions of the arms to show in the next `count` decisions.
 
         Decisions of one call are pending for those after them; `state.pending` may be overwritten.
@@ -40,11 +42,11 @@ class Chooser:
         distribution. The first decision, and all of few, are what single calls would give.
         """
         chosen = np.empty(count, dtype=np.int64)
-        take = self._policy.live_kernel(count)
+        take = decide if isinstance(self._arms, Cells) else self._policy.live_kernel(count)
         take(self._rule, self._arms, state, self.key, self.decisions, chosen)
         self.decisions += count
         return chosen
 
-    def remember(self, state: State, arm: int, feedback: int) -> None:
+    def remember(self, state: State | CellState, arm: int, feedback: int) -> None:
         """Let the rule update its memory with a feedback that the counts already contain."""
         update(self._rule, self._arms, state, arm, feedback)

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse, channel_from_dict
+from whitelie.channel import IDENTITY, Channel, channel_from_dict, of_bits
 from whitelie.errors import InvalidInput, real_number
 
 Channels = Channel | Sequence[Channel] | Mapping[Any, Channel]
@@ -27,7 +27,7 @@ def arm_names(arms: Sequence[Hashable]) -> tuple[Hashable, ...]:
 
 def arm_channels(channels: Channels, names: Sequence[Hashable]) -> tuple[Channel, ...]:
     """Return one channel per name, from one for all, one per arm in order, or a mapping by name."""
-    if isinstance(channels, RandomizedResponse | Monotone):
+    if isinstance(channels, Channel):
         return (channels,) * len(names)
     if isinstance(channels, Mapping):
         for name in names:
@@ -40,8 +40,8 @@ def arm_channels(channels: Channels, names: Sequence[Hashable]) -> tuple[Channel
     if not isinstance(channels, Sequence) or len(channels) != len(names):
         raise InvalidInput("channels", channels, f"give one channel, or {len(names)}: one per arm")
     for channel in channels:
-        if not isinstance(channel, RandomizedResponse | Monotone):
-            raise InvalidInput("channels", channel, "not a RandomizedResponse or Monotone channel")
+        if not isinstance(channel, Channel):
+            raise InvalidInput("channels", channel, "not a channel, such as RandomizedResponse")
     return tuple(channels)
 
 
@@ -87,7 +87,7 @@ class Problem:
     @property
     def feedback_means(self) -> tuple[float, ...]:
         """The mean feedback of each arm, g(mean reward)."""
-        pairs = zip(self.channels, self.means, strict=True)
+        pairs = zip(of_bits(self.channels), self.means, strict=True)
         return tuple(channel.mean_feedback(mean) for channel, mean in pairs)
 
     def to_dict(self) -> dict[str, Any]:

@@ -3,15 +3,43 @@
 This package needs the standard library only, so that a device can carry it.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
+from whitelie.channel.mechanism import Mechanism, mechanism_of
+from whitelie.channel.menu import Menu, menu
 from whitelie.channel.monotone import Monotone
 from whitelie.channel.randomized_response import IDENTITY, RandomizedResponse
 from whitelie.errors import InvalidInput
 
-__all__ = ["IDENTITY", "Channel", "Monotone", "RandomizedResponse", "channel_from_dict"]
+__all__ = [
+    "IDENTITY",
+    "BitChannel",
+    "Channel",
+    "Mechanism",
+    "Menu",
+    "Monotone",
+    "RandomizedResponse",
+    "channel_from_dict",
+    "mechanism_of",
+    "menu",
+    "of_bits",
+]
 
-Channel = RandomizedResponse | Monotone
+BitChannel = RandomizedResponse | Monotone
+"""A channel whose reports are bits."""
+
+Channel = BitChannel | Mechanism | Menu
+
+
+def of_bits(channels: Iterable[Channel]) -> tuple[BitChannel, ...]:
+    """Return the channels if the reports of all are bits, so that there is a mean feedback."""
+    listed = tuple(channels)
+    for channel in listed:
+        if not isinstance(channel, BitChannel):
+            reason = "its reports are more than bits: give RandomizedResponse or Monotone channels"
+            raise InvalidInput("channels", channel, reason)
+    return cast(tuple[BitChannel, ...], listed)
 
 
 def channel_from_dict(data: Any) -> Channel:
@@ -20,7 +48,7 @@ def channel_from_dict(data: Any) -> Channel:
     >>> channel_from_dict(IDENTITY.to_dict()) == IDENTITY
     True
     """
-    for kind in (RandomizedResponse, Monotone):
+    for kind in (RandomizedResponse, Monotone, Mechanism, Menu):
         if isinstance(data, dict) and data.get("kind") == kind.kind:
             try:
                 return kind.from_dict(data)
@@ -30,4 +58,5 @@ def channel_from_dict(data: Any) -> Channel:
                 raise InvalidInput(
                     "channel", data, f"not a complete {kind.kind} channel"
                 ) from error
-    raise InvalidInput("channel", data, 'its "kind" must be "randomized_response" or "monotone"')
+    kinds = '"randomized_response", "monotone", "mechanism" or "menu"'
+    raise InvalidInput("channel", data, f'its "kind" must be {kinds}')

@@ -48,7 +48,7 @@ def exact_epsilons(zero: int, one: int) -> tuple[float, float]:
     """
     if zero > one:
         zero, one = ONE - zero, ONE - one
-    return _log_ratio(ONE - zero, ONE - one), _log_ratio(one, zero)
+    return log_ratio(ONE - zero, ONE - one), log_ratio(one, zero)
 
 
 def exact_epsilon(zero: int, one: int) -> float:
@@ -63,7 +63,7 @@ def exact_epsilon(zero: int, one: int) -> float:
     return max(exact_epsilons(zero, one))
 
 
-def _log_ratio(numerator: int, denominator: int) -> float:
+def log_ratio(numerator: int, denominator: int) -> float:
     """Return ln(numerator/denominator), at least 0, rounded up; it is 0 where both are equal."""
     if numerator == denominator:
         return 0.0

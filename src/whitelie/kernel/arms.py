@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse
+from whitelie.channel import (
+    IDENTITY,
+    BitChannel,
+    Channel,
+    Monotone,
+    RandomizedResponse,
+    of_bits,
+)
 from whitelie.kernel.jit import jit
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -38,13 +45,14 @@ def pack(feedback: str, channels: Sequence[Channel], active: Array | None = None
     "corrected" reads through the inverse channels, "wrapped" on WRAPPER's scale, which spans the
     active arms, and all else takes feedback for rewards.
     """
+    known = of_bits(channels)
     if feedback == "corrected":
-        return _pack(channels)
-    arms = _pack([IDENTITY] * len(channels))
+        return _pack(known)
+    arms = _pack([IDENTITY] * len(known))
     if feedback != "wrapped":
         return arms
-    at_zero = np.array([channel.mean_reward(0.0) for channel in channels])
-    at_one = np.array([channel.mean_reward(1.0) for channel in channels])
+    at_zero = np.array([channel.mean_reward(0.0) for channel in known])
+    at_one = np.array([channel.mean_reward(1.0) for channel in known])
     values = np.stack([at_zero, at_one])
     if active is not None:
         values = values[:, active]
@@ -52,7 +60,7 @@ def pack(feedback: str, channels: Sequence[Channel], active: Array | None = None
     return arms._replace(offset=(at_zero - lowest) / width, scale=(at_one - at_zero) / width)
 
 
-def _pack(channels: Sequence[Channel]) -> Arms:
+def _pack(channels: Sequence[BitChannel]) -> Arms:
     mirrored = np.array([not channel.increasing for channel in channels])
     intercept = np.zeros(len(channels))
     slope = np.ones(len(channels))

@@ -78,7 +78,8 @@ class ByRule:
     """A function whose implementation depends on the type of the rule, its first argument.
 
     It is the one registered for the type; else `local` if the rule is local and there is one; else
-    the default. Called from compiled code it is resolved by numba, else here.
+    the default. One that was registered with a type of arms serves where the second argument is
+    such arms. Called from compiled code it is resolved by numba, else here.
     """
 
     def __init__(
@@ -88,32 +89,35 @@ class ByRule:
         local: Callable[..., Any] | None = None,
     ) -> None:
         self.__name__, self._default, self._local = name, default, local
-        self._registered: dict[type, Callable[..., Any]] = {}
+        self._registered: dict[tuple[type, type | None], Callable[..., Any]] = {}
 
-        def resolve(rule: Any, *_: Any) -> Callable[..., Any]:
-            function = self._implementation(rule.instance_class)
+        def resolve(rule: Any, *others: Any) -> Callable[..., Any]:
+            arms = getattr(others[0], "instance_class", None) if others else None
+            function = self._implementation(rule.instance_class, arms)
             return getattr(function, "py_func", function)
 
         overload(self, strict=False, jit_options=INLINE)(resolve)
 
     def __call__(self, rule: Rule, *arguments: Any) -> Any:
         """Call the implementation from Python."""
-        return self._implementation(type(rule))(rule, *arguments)
+        arms = type(arguments[0]) if arguments else None
+        return self._implementation(type(rule), arms)(rule, *arguments)
 
-    def register(self, kind: type) -> Callable[[Function], Function]:
-        """Compile a function, and let it be called with rules of this type."""
+    def register(self, kind: type, arms: type | None = None) -> Callable[[Function], Function]:
+        """Compile a function, and let it be called with rules of this type, on any or some arms."""
 
         def record(function: Function) -> Function:
             compiled = function if hasattr(function, "py_func") else jit(function)
-            self._registered[kind] = compiled
+            self._registered[kind, arms] = compiled
             return compiled
 
         return record
 
-    def _implementation(self, kind: type) -> Callable[..., Any]:
+    def _implementation(self, kind: type, arms: type | None) -> Callable[..., Any]:
         declaration = _declaration(kind)
-        if kind in self._registered:
-            return self._registered[kind]
+        for key in ((kind, arms), (kind, None)):
+            if key in self._registered:
+                return self._registered[key]
         chosen = self._local if declaration.local and self._local else self._default
         if chosen is None:
             raise TypeError(f"{kind.__name__} has no {self.__name__}: register one")

@@ -1,6 +1,6 @@
 """What a decision rests on: counts per arm, and the memory of rules that keep one."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,8 +33,8 @@ def new_state(size: int, columns: int) -> State:
 
 
 @jit_inline
-def is_untried(state: State, k: int) -> bool:
-    """Whether arm k has neither feedback nor a pending decision."""
+def is_untried(state: Any, k: int) -> bool:
+    """Whether arm k has neither feedback nor a pending decision; `state` is of bits or of cells."""
     return state.pulls[k] + state.pending[k] == 0
 
 

@@ -24,6 +24,7 @@ from whitelie.kernel.batch import (
 )
 from whitelie.kernel.binomial import binomial, multinomial
 from whitelie.kernel.block import LEAST_FOR_BLOCK, thompson_block
+from whitelie.kernel.cells import Cells, CellState, draw_of, least_common
 from whitelie.kernel.choice import decide_one_by_one
 from whitelie.kernel.game import Game, Streams
 from whitelie.kernel.jit import jit
@@ -78,7 +79,7 @@ def show(rule: Rule, arms: Arms, state: State, two: tuple[int, int], own: Word) 
 
 
 @jit
-def untried_arm(state: State, words: Array) -> int:
+def untried_arm(state: State | CellState, words: Array) -> int:
     """Return the available arm of the largest word that has no report and none pending, or −1."""
     first = -1
     for k in range(len(words)):
@@ -104,6 +105,38 @@ def choose_top_two(rule: Rule, arms: Arms, state: State, words: Array) -> int:
         return leader
     challenger = challenger_of(arms, state, leader, words)
     return show(rule, arms, state, (leader, challenger), words[leader])
+
+
+@jit
+def choose_top_two_of_cells(rule: Rule, arms: Cells, state: CellState, words: Array) -> int:
+    """Return the arm to show next, as `choose_top_two` does, on reports in cells."""
+    untried = untried_arm(state, words)
+    if untried >= 0:
+        return untried
+    leader, largest, count = -1, -math.inf, ZERO
+    for k in range(len(words)):
+        if state.available[k]:
+            count += 1
+            drawn = draw_of(arms, state, k, words[k])
+            if leader < 0 or drawn > largest or (drawn == largest and words[k] > words[leader]):
+                leader, largest = k, drawn
+    own = words[leader]
+    if count == 1 or uniform(word(own, COIN)) >= rule.know:
+        return leader
+    challenger, least_cost, share = leader, math.inf, 0.5
+    for b in range(len(words)):
+        if b != leader and state.available[b]:
+            _, of_leader, of_b = least_common(arms, state, leader, b)
+            both = of_leader + of_b
+            cost = both + math.log(state.pulls[b] + state.pending[b])
+            if (
+                challenger == leader
+                or cost < least_cost
+                or (cost == least_cost and words[b] > words[challenger])
+            ):
+                challenger, least_cost = b, cost
+                share = of_b / both if both > 0 else 0.5
+    return challenger if uniform(word(own, COIN + 1)) < share else leader
 
 
 @jit

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Self
 
 from whitelie.kernel.arms import Arms, reward_at
+from whitelie.kernel.cell_leader import run_kl_ucb_of_cells
+from whitelie.kernel.cells import Cells, CellState, end_of
 from whitelie.kernel.divergence import upper_end
 from whitelie.kernel.exploration import exploration_now
 from whitelie.kernel.leader import run_kl_ucb
@@ -41,6 +43,17 @@ def index(rule: KLUCBRule, arms: Arms, state: State, k: int, f: float, word: Wor
         return math.inf
     budget = f / (state.pulls[k] + state.pending[k])
     reward = reward_at(arms, k, upper_end(mean_of(arms, state, k), budget))
+    return min(max(reward, 0.0), 1.0) if rule.unit else reward
+
+
+@value.register(KLUCBRule, Cells)
+def index_of_cells(
+    rule: KLUCBRule, arms: Cells, state: CellState, k: int, f: float, word: Word
+) -> float:
+    """Return max{q : L(q) − min L ≤ f}, L as in `kernel/cells.py`: the same on reports in cells."""
+    if is_untried(state, k):
+        return math.inf
+    reward = end_of(arms, state, k, f, True)
     return min(max(reward, 0.0), 1.0) if rule.unit else reward
 
 
@@ -92,3 +105,8 @@ class KLUCB(Policy):
     def fast_kernel(self) -> Kernel:
         """A certified leader is pulled unchallenged."""
         return run_kl_ucb
+
+    @property
+    def cell_kernel(self) -> Kernel:
+        """An index is solved only where its ceiling is the largest."""
+        return run_kl_ucb_of_cells

@@ -17,6 +17,8 @@ import numpy as np
 from whitelie.channel import Channel, RandomizedResponse
 from whitelie.errors import InvalidInput, real_number
 from whitelie.kernel.arms import Arms, Array, pack
+from whitelie.kernel.cell_game import CellGame, cumulative_thresholds, run_cells
+from whitelie.kernel.cells import Cells, cell_probabilities, has_cells, pack_cells
 from whitelie.kernel.choice import decide
 from whitelie.kernel.game import Game, thresholds
 from whitelie.kernel.plain import run_plain
@@ -94,6 +96,14 @@ class Policy:
 
     def check_channels(self, channels: Sequence[Channel]) -> None:
         """Refuse channels with which this policy has no meaning."""
+        if self.feedback != "corrected" and has_cells(channels):
+            reason = (
+                f"{self.label} takes a report for a reward, and these channels have other reports"
+            )
+            raise InvalidInput("channels", channels, f"{reason}: choose corrected feedback")
+        if self.memory and has_cells(channels):
+            reason = f"{self.label} remembers bits, and these channels report more than a bit"
+            raise InvalidInput("channels", channels, reason)
         if self.feedback == "wrapped":
             for channel in channels:
                 if not isinstance(channel, RandomizedResponse):
@@ -104,18 +114,25 @@ class Policy:
                         "the inverse of mean feedback on a tabulated one",
                     )
 
-    def pack(self, channels: Sequence[Channel], active: Array | None = None) -> Arms:
+    def pack(self, channels: Sequence[Channel], active: Array | None = None) -> Arms | Cells:
         """Return the arms as this policy reads them; WRAPPER's scale spans the active ones."""
         self.check_channels(channels)
+        if has_cells(channels):
+            return pack_cells(channels)
         return pack(self.feedback, channels, active)
 
     def game(self, problem: Problem, horizon: int) -> Any:
         """Return what a replicate plays up to the horizon."""
-        means = np.array(problem.feedback_means)
-        return Game(self.rule, self.pack(problem.channels), thresholds(means))
+        arms = self.pack(problem.channels)
+        if isinstance(arms, Cells):
+            probabilities = np.array(cell_probabilities(problem.channels, problem.means))
+            return CellGame(self.rule, arms, cumulative_thresholds(probabilities))
+        return Game(self.rule, arms, thresholds(np.array(problem.feedback_means)))
 
     def kernel(self, game: Any, *, plain: bool = False) -> Kernel:
         """Return the loop that runs a replicate: the fast one on affine channels, if there is."""
+        if isinstance(game, CellGame):
+            return run_cells if plain else self.cell_kernel
         tabulated = len(game.arms.table_x) > 0
         return run_plain if plain or tabulated else self.fast_kernel
 
@@ -123,6 +140,11 @@ class Policy:
     def fast_kernel(self) -> Kernel:
         """The loop for affine channels; the plain one unless a faster one has been written."""
         return run_plain
+
+    @property
+    def cell_kernel(self) -> Kernel:
+        """The loop for reports in cells; the plain one unless a faster one has been written."""
+        return run_cells
 
     def live_kernel(self, count: int) -> Decide:
         """Return what takes so many decisions on the same counts."""

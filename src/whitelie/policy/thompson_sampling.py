@@ -9,6 +9,7 @@ import numpy as np
 from whitelie.kernel.arms import Arms
 from whitelie.kernel.batch import play, play_together
 from whitelie.kernel.block import LEAST_FOR_BLOCK, thompson_block
+from whitelie.kernel.cells import Cells, CellState, draw_of
 from whitelie.kernel.game import thresholds
 from whitelie.kernel.posterior import sample
 from whitelie.kernel.rule import declare, value
@@ -28,6 +29,14 @@ class TSRule(NamedTuple):
 def draw(rule: TSRule, arms: Arms, state: State, k: int, nothing: float, word: Word) -> float:
     """Return TS-CF's value of arm k: g^-1(θ) with θ drawn from Beta(S + 1, N − S + 1)."""
     return sample(arms, state, k, word)
+
+
+@value.register(TSRule, Cells)
+def draw_from_cells(
+    rule: TSRule, arms: Cells, state: CellState, k: int, nothing: float, word: Word
+) -> float:
+    """Return a draw from the density e^−L of arm k, L as in `kernel/cells.py`."""
+    return draw_of(arms, state, k, word)
 
 
 play.register(TSRule)(play_together)

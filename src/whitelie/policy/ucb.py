@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from whitelie.kernel.arms import Arms, reward_at
+from whitelie.kernel.cells import Cells, CellState, weighed_mean
 from whitelie.kernel.exploration import exploration_now
 from whitelie.kernel.rule import declare, shared, value
-from whitelie.kernel.state import State, mean_of
+from whitelie.kernel.state import State, is_untried, mean_of
 from whitelie.kernel.ucb import run_ucb
 from whitelie.kernel.words import Word
 from whitelie.policy.policy import Feedback, Kernel, Policy, check_exploration
@@ -35,6 +36,17 @@ def index(rule: UCBRule, arms: Arms, state: State, k: int, f: float, word: Word)
     number = state.pulls[k] + state.pending[k]
     reward = reward_at(arms, k, mean_of(arms, state, k) + math.sqrt(f / number / 2))
     return reward if number > 0 else math.inf
+
+
+@value.register(UCBRule, Cells)
+def index_of_cells(
+    rule: UCBRule, arms: Cells, state: CellState, k: int, f: float, word: Word
+) -> float:
+    """Return the mean of corrected reports, weighed by squared slopes, + sqrt(f/(2·Σ n·slope²))."""
+    if is_untried(state, k):
+        return math.inf
+    mean, weight = weighed_mean(arms, state, k)
+    return mean + math.sqrt(f / weight / 2)
 
 
 @dataclass(frozen=True, kw_only=True)

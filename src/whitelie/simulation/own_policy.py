@@ -26,7 +26,7 @@ from whitelie.errors import InvalidInput
 from whitelie.kernel.arms import Array
 from whitelie.kernel.choice import fill_words
 from whitelie.problem import Problem
-from whitelie.simulation.replicate import Replicate
+from whitelie.simulation.replicate import Replicate, check_bits
 from whitelie.simulation.stopping import Look
 
 
@@ -153,6 +153,7 @@ def _player(policy: OwnPolicy, problem: Problem, horizon: int, key: np.uint64) -
     independent for every practical purpose.
     """
     if not _starts(policy):
+        check_bits(problem, type(policy).__name__)
         return _CountPlayer(cast(CountPolicy, policy), problem, key)
     rng = np.random.Generator(np.random.Philox(key=int(key)))
     player: Any = policy.start(KnownProblem(problem.names, problem.channels, horizon), rng)

@@ -1,7 +1,13 @@
 """One replicate of a problem: the feedback that its arms give, whoever pulls them."""
 
+from typing import Any
+
 import numpy as np
 
+from whitelie.channel import Menu
+from whitelie.errors import InvalidInput
+from whitelie.kernel.cell_game import cell, cumulative_thresholds
+from whitelie.kernel.cells import cell_probabilities, has_cells
 from whitelie.kernel.game import bit, streams_of, thresholds
 from whitelie.problem import Problem
 
@@ -19,10 +25,31 @@ class Replicate:
         self.decision_key = np.uint64(streams.decision_key)
         self.pulls = [0] * size
         self._keys = list(streams.arm_keys)
-        self._thresholds = list(thresholds(np.array(problem.feedback_means)))
+        self._channels = problem.channels if has_cells(problem.channels) else None
+        if self._channels is None:
+            self._thresholds = list(thresholds(np.array(problem.feedback_means)))
+        else:
+            probabilities = np.array(cell_probabilities(self._channels, problem.means))
+            self._thresholds = list(cumulative_thresholds(probabilities))
 
-    def pull(self, arm: int) -> int:
-        """Return the arm's next feedback, 0 or 1."""
+    def pull(self, arm: int) -> Any:
+        """Return the arm's next feedback: 0 or 1, an output, or (choice, output) of a menu."""
         number = self.pulls[arm]
         self.pulls[arm] = number + 1
-        return bit(self._keys[arm], number, self._thresholds[arm])
+        if self._channels is None:
+            return bit(self._keys[arm], number, self._thresholds[arm])
+        place, channel = (
+            int(cell(self._keys[arm], number, self._thresholds[arm])),
+            self._channels[arm],
+        )
+        if not isinstance(channel, Menu):
+            return place
+        choice = max(c for c, start in enumerate(channel.starts) if start <= place)
+        return choice, place - channel.starts[choice]
+
+
+def check_bits(problem: Problem, who: str) -> None:
+    """Refuse a problem whose reports are not bits, for whoever takes them for such."""
+    if has_cells(problem.channels):
+        reason = f"{who} takes bits: give RandomizedResponse or Monotone channels"
+        raise InvalidInput("channels", problem.channels[0], reason)

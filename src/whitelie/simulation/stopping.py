@@ -9,6 +9,7 @@ import numpy as np
 from whitelie.certificate import Certificate, packed
 from whitelie.errors import InvalidInput
 from whitelie.kernel.arms import Arms, Array
+from whitelie.kernel.cells import has_cells
 from whitelie.kernel.evidence import Test, certified_arm
 from whitelie.kernel.state import State
 from whitelie.kernel.stopping import run_until_certified
@@ -25,6 +26,9 @@ def check_stop(stop: Any, problem: Problem, policies: Mapping[str, Any]) -> Cert
         raise InvalidInput("stop", stop, "give a Certificate, such as Certificate(delta=0.05)")
     if len(problem.names) < 2:
         reason = "a certificate compares arms: give a problem with two arms or more"
+        raise InvalidInput("stop", stop, reason)
+    if has_cells(problem.channels):
+        reason = "runs stop at a certificate on channels of one bit: simulate without a stop"
         raise InvalidInput("stop", stop, reason)
     for name, policy in policies.items():
         if isinstance(policy, Policy) and not policy.runs_live:

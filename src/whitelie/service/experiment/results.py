@@ -147,7 +147,7 @@ def _table(snapshot: Snapshot, certificate: CertificateState) -> list[ArmResult]
             retired=estimate.retired,
             issued=int(snapshot.issued[k]),
             answered=estimate.pulls,
-            ones=estimate.successes,
+            ones=int(snapshot.ones[k]),
             pending=int(pending[k]),
             overdue=None if snapshot.is_for_readers else int(overdue[k]),
             missing=None if snapshot.is_for_readers else int(missing[k]),

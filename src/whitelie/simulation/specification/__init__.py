@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whitelie.certificate import Certificate, Expect
-from whitelie.channel import IDENTITY, Channel, Monotone, RandomizedResponse
+from whitelie.channel import IDENTITY, Channel, Mechanism, Menu, Monotone, RandomizedResponse
 from whitelie.errors import InvalidInput
 from whitelie.policy import POLICIES, Policy
 from whitelie.problem import Problem
@@ -275,10 +275,10 @@ def channel_at(path: str, given: Any) -> Channel:
     if not isinstance(given, dict):
         right = 'a channel is "identity", or a table such as { epsilon = 1 }'
         raise InvalidInput(path, given, right)
-    kinds = ("design", "points", "epsilon", "epsilon0", "epsilon1")
+    kinds = ("design", "points", "menu", "zero", "epsilon", "epsilon0", "epsilon1")
     kind = next((key for key in kinds if key in given), "p00, p11")
-    if kind == "design":
-        return _design(path, given)
+    if kind in _TABLES:
+        return _TABLES[kind](path, given)
     if kind == "points":
         check_keys(path, given, ("points",))
         points = _points(at(path, "points"), given["points"])
@@ -289,11 +289,25 @@ def channel_at(path: str, given: Any) -> Channel:
         epsilon = number(at(path, "epsilon"), given["epsilon"])
         with inside(path):
             return RandomizedResponse.from_epsilon(epsilon)
-    if kind in ("epsilon0", "epsilon1"):
-        return _two_budgets(path, given)
-    check_keys(path, given, ("epsilon", "epsilon0", "epsilon1", "p00", "p11", "points", "design"))
+    check_keys(
+        path,
+        given,
+        (
+            "epsilon",
+            "epsilon0",
+            "epsilon1",
+            "p00",
+            "p11",
+            "points",
+            "design",
+            "menu",
+            "zero",
+            "one",
+        ),
+    )
     if not given:
-        raise InvalidInput(path, given, "give epsilon, or p00 and p11, or points, or a design")
+        reason = "give epsilon, or p00 and p11, or points, or a design, or a menu"
+        raise InvalidInput(path, given, reason)
     what = "the probability that a reward of {0} is reported as {0}"
     p00, p11 = (
         number(at(path, key), required(path, given, key, what.format(key[-1])))
@@ -301,6 +315,30 @@ def channel_at(path: str, given: Any) -> Channel:
     )
     with inside(path):
         return RandomizedResponse(p00=p00, p11=p11)
+
+
+def _mechanism(path: str, given: dict[str, Any]) -> Channel:
+    check_keys(path, given, ("zero", "one"))
+    zero, one = (required(path, given, key, "a list of probabilities") for key in ("zero", "one"))
+    with inside(path):
+        return Mechanism(zero, one)
+
+
+def _menu(path: str, given: dict[str, Any]) -> Channel:
+    check_keys(path, given, ("menu",))
+    offer, place = given["menu"], at(path, "menu")
+    if not isinstance(offer, list) or not all(isinstance(entry, dict) for entry in offer):
+        reason = "give a list of channels with their shares: [{ epsilon = 1, share = 0.5 }, …]"
+        raise InvalidInput(place, offer, reason)
+    shares, mechanisms = [], []
+    for index, entry in enumerate(offer):
+        here = at(place, index)
+        share = required(here, entry, "share", "the share of people who choose it")
+        shares.append(number(at(here, "share"), share))
+        rest = {key: value for key, value in entry.items() if key != "share"}
+        mechanisms.append(channel_at(here, rest))
+    with inside(path):
+        return Menu(mechanisms, shares)
 
 
 def _two_budgets(path: str, given: dict[str, Any]) -> Channel:
@@ -327,6 +365,16 @@ def _design(path: str, given: dict[str, Any]) -> Channel:
     }
     with inside(path):
         return build(**numbers)
+
+
+_TABLES: dict[str, Callable[[str, dict[str, Any]], Channel]] = {
+    "design": _design,
+    "menu": _menu,
+    "zero": _mechanism,
+    "epsilon0": _two_budgets,
+    "epsilon1": _two_budgets,
+}
+"""How a channel is read from a table with this key."""
 
 
 def _points(path: str, given: Any) -> list[tuple[float, float]]:
