@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 from whitelie import IDENTITY, InvalidInput, Monotone, Problem, RandomizedResponse
 from whitelie.bounds import Identification, identification_time
-from whitelie.channel import Channel
+from whitelie.channel import Channel, of_bits
 
 NOISY, CLEAR = RandomizedResponse(p00=0.6, p11=0.6), RandomizedResponse(p00=0.9, p11=0.9)
 TURNED = RandomizedResponse(p00=0.3, p11=0.15)
@@ -58,7 +58,7 @@ def divergences(
     xs = [left + share * (right - left) for left, right in pairwise(ends) for share in shares]
     of_best, of_rival = (
         divergence(problem.feedback_means[k], np.array([channel.mean_feedback(x) for x in xs]))
-        for k, channel in ((k, problem.channels[k]) for k in (best, rival))
+        for k, channel in ((k, of_bits(problem.channels)[k]) for k in (best, rival))
     )
     return of_best, of_rival
 
@@ -259,7 +259,7 @@ def mirrored(channel: Channel) -> Channel:
 @pytest.mark.parametrize("arm", [0, 1])
 def test_a_mirrored_channel_takes_as_long(name: str, arm: int) -> None:
     problem = PROBLEMS[name]
-    channels = list(problem.channels)
+    channels = list(of_bits(problem.channels))
     channels[arm] = mirrored(channels[arm])
     given = identification_time(problem)
     computed = identification_time(Problem(problem.means, channels))

@@ -10,7 +10,7 @@ from typing import Any, Self, overload
 import numpy as np
 
 from whitelie.certificate import DELTA, Beginning, Certificate, Conclusion, Expect, conclude
-from whitelie.channel import IDENTITY, Channel, channel_from_dict
+from whitelie.channel import IDENTITY, AnyChannel, channel_from_dict
 from whitelie.chooser import Chooser
 from whitelie.counts import CellCounts, counts_for
 from whitelie.errors import InvalidInput, real_number, whole_number
@@ -97,7 +97,7 @@ class Bandit:
         return self._policy
 
     @property
-    def channels(self) -> dict[Hashable, Channel]:
+    def channels(self) -> dict[Hashable, AnyChannel]:
         """Per arm, retired ones too: the channel through which devices report."""
         return dict(zip(self._positions, self._channels, strict=True))
 
@@ -220,7 +220,7 @@ class Bandit:
         beginning = Beginning(self._first_arms)
         return conclude(asked, self.channels, self._counts.read, self._retired, beginning)
 
-    def add_arm(self, name: Hashable, channel: Channel, *, counts: Any = None) -> None:
+    def add_arm(self, name: Hashable, channel: AnyChannel, *, counts: Any = None) -> None:
         """Add an arm; nobody else's counts change."""
         arm_names([*self._positions, name])
         (channel,) = arm_channels([channel], [name])

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from whitelie.channel import BitChannel, Monotone, RandomizedResponse, of_bits
+from whitelie.channel import Channel, Monotone, RandomizedResponse, of_bits
 from whitelie.errors import InvalidInput, real_number
 from whitelie.kernel.cells import cell_divergence, cell_steepness, has_cells
 from whitelie.kernel.divergence import divergence
@@ -309,7 +309,7 @@ class _CellPair:
         return _ratio(1 - on_best * d_best, d_rival), _ratio(d_best, d_rival)
 
 
-def _table(channel: BitChannel) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _table(channel: Channel) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The points between which the channel is affine."""
     if isinstance(channel, Monotone):
         return channel.xs, channel.ys

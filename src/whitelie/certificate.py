@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from whitelie.channel import Channel
+from whitelie.channel import AnyChannel
 from whitelie.errors import InvalidInput, real_number
 from whitelie.estimate import MISSPECIFICATION_ALPHA
 from whitelie.kernel.arms import Arms, Array, feedback_at, pack
@@ -139,7 +139,7 @@ class Certificate:
         return cls(**data)
 
     def test(
-        self, channels: tuple[Channel, ...], retired: Array, beginning: "Beginning | None" = None
+        self, channels: tuple[AnyChannel, ...], retired: Array, beginning: "Beginning | None" = None
     ) -> Test:
         """Return what the kernel compares counts with; without a beginning, all arms were there."""
         first = Beginning(len(channels)) if beginning is None else beginning
@@ -257,7 +257,7 @@ class Conclusion:
 
 def conclude(
     certificate: Certificate,
-    channels: Mapping[Any, Channel],
+    channels: Mapping[Any, AnyChannel],
     counts: tuple[Array, Array] | Array,
     retired: Array,
     beginning: Beginning | None = None,
@@ -296,7 +296,7 @@ def conclude(
 
 
 def _read_bits(
-    channels: tuple[Channel, ...], counts: tuple[Array, Array], test: Test
+    channels: tuple[AnyChannel, ...], counts: tuple[Array, Array], test: Test
 ) -> tuple[int, int, Array, int]:
     """Return a misspecified arm or −1, the leader or less than 0, evidence and cost, reports."""
     arms, (pulls, successes) = packed(channels), counts
@@ -309,7 +309,7 @@ def _read_bits(
 
 
 def _read_cells(
-    channels: tuple[Channel, ...], cells: Array, test: Test
+    channels: tuple[AnyChannel, ...], cells: Array, test: Test
 ) -> tuple[int, int, Array, int]:
     """Return the same as `_read_bits`, from reports by cell."""
     arms, pulls = pack_cells(channels), cells.sum(axis=1)
@@ -375,13 +375,13 @@ def needed_evidence(delta: float, size: int, beginning: Beginning, *, changed: b
 
 
 @lru_cache(maxsize=64)
-def packed(channels: tuple[Channel, ...]) -> Arms:
+def packed(channels: tuple[AnyChannel, ...]) -> Arms:
     """Return the arms as evidence reads them."""
     return pack("corrected", channels)
 
 
 @lru_cache(maxsize=64)
-def priors(channels: tuple[Channel, ...], expect: Expect | None) -> Priors:
+def priors(channels: tuple[AnyChannel, ...], expect: Expect | None) -> Priors:
     """Return the priors of every arm's mean feedback, and the logarithms of their weights.
 
     Half of the weight is on the uniform Beta(1, 1), half on Betas around g(m) for a grid of rates
@@ -402,7 +402,7 @@ def priors(channels: tuple[Channel, ...], expect: Expect | None) -> Priors:
     return Priors(a, b, peak, np.log(weights))
 
 
-def _betas(channel: Channel, rates: Array, deviations: Array) -> tuple[Array, Array]:
+def _betas(channel: AnyChannel, rates: Array, deviations: Array) -> tuple[Array, Array]:
     """Return a and b of the uniform prior, then of those with mean g(rate).
 
     Their deviation is slope·deviation, which a channel with a steep table limits.
@@ -419,7 +419,7 @@ def _betas(channel: Channel, rates: Array, deviations: Array) -> tuple[Array, Ar
 
 
 def _cell_priors(
-    channels: tuple[Channel, ...], rates: Array, deviations: Array, weights: list[float]
+    channels: tuple[AnyChannel, ...], rates: Array, deviations: Array, weights: list[float]
 ) -> Priors:
     """Return the priors of arms whose reports fall into cells: Betas on D, scaled to [0, 1].
 

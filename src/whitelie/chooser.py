@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from whitelie.channel import Channel
+from whitelie.channel import AnyChannel
 from whitelie.kernel.arms import Arms, Array
 from whitelie.kernel.cells import Cells, CellState
 from whitelie.kernel.choice import decide
@@ -28,10 +28,10 @@ class Chooser:
         self.decisions = 0
 
     def define(
-        self, policy: Policy, channels: Sequence[Channel], active: Array | None = None
+        self, policy: Policy, channels: Sequence[AnyChannel], active: Array | None = None
     ) -> None:
         """Take the policy and the channels of all arms; `active` arms are not retired."""
-        self._arms = policy.pack(channels, active)
+        self._arms = policy.read(channels, active)
         self._policy, self._rule = policy, policy.rule
 
     def choose(self, state: State | CellState, count: int) -> Array:

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from whitelie.channel import Channel, Mechanism, Menu
+from whitelie.channel import AnyChannel, Mechanism, Menu
 from whitelie.errors import InvalidInput, whole_number
 from whitelie.kernel.arms import Array
 from whitelie.kernel.cells import CellState, has_cells, listed
@@ -62,7 +62,7 @@ class BitCounts:
         """Return what the kernel reads."""
         return State(self.pulls, self.successes, pending, available, memory)
 
-    def with_arms(self, channels: Sequence[Channel]) -> "BitCounts | CellCounts":
+    def with_arms(self, channels: Sequence[AnyChannel]) -> "BitCounts | CellCounts":
         """Return the same reports beside those of further arms, which have none."""
         if has_cells(channels):
             return CellCounts.from_bits(self, channels)
@@ -75,13 +75,13 @@ class BitCounts:
 class CellCounts:
     """Reports by cell: an output of a mechanism, or of the one that a person chose from a menu."""
 
-    def __init__(self, channels: Sequence[Channel]) -> None:
+    def __init__(self, channels: Sequence[AnyChannel]) -> None:
         self.channels = tuple(channels)
         columns = max(sum(one.outputs for one in listed(each)) for each in self.channels)
         self.cells = np.zeros((len(self.channels), columns), dtype=np.int64)
 
     @classmethod
-    def from_bits(cls, bits: BitCounts, channels: Sequence[Channel]) -> Self:
+    def from_bits(cls, bits: BitCounts, channels: Sequence[AnyChannel]) -> Self:
         """Return reports of bits as cells, beside those of further arms."""
         made = cls(channels)
         size = len(bits.pulls)
@@ -169,7 +169,7 @@ class CellCounts:
         """Return what the kernel reads."""
         return CellState(self.pulls, self.cells, pending, available, memory)
 
-    def with_arms(self, channels: Sequence[Channel]) -> "CellCounts":
+    def with_arms(self, channels: Sequence[AnyChannel]) -> "CellCounts":
         """Return the same reports beside those of further arms, which have none."""
         longer = CellCounts(channels)
         rows, columns = self.cells.shape
@@ -177,7 +177,7 @@ class CellCounts:
         return longer
 
 
-def counts_for(channels: Sequence[Channel]) -> BitCounts | CellCounts:
+def counts_for(channels: Sequence[AnyChannel]) -> BitCounts | CellCounts:
     """Return no reports yet, of arms with these channels."""
     return CellCounts(channels) if has_cells(channels) else BitCounts(len(channels))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whitelie.channel import BitChannel, Channel, of_bits
+from whitelie.channel import AnyChannel, Channel, of_bits
 from whitelie.kernel.arms import Array, levels_at, pack, rewards_at
 from whitelie.kernel.cell_evidence import cell_interval
 from whitelie.kernel.cells import (
@@ -54,7 +54,7 @@ class Estimate:
 
 
 def reward_interval(
-    channel: BitChannel, pulls: int, successes: int, alpha: float = ALPHA
+    channel: Channel, pulls: int, successes: int, alpha: float = ALPHA
 ) -> tuple[float, float]:
     """Return the anytime-valid interval of mean rewards: it holds at all times together.
 
@@ -68,14 +68,14 @@ def reward_interval(
     return min(ends), max(ends)
 
 
-def is_misspecified(channel: BitChannel, pulls: int, successes: int) -> bool:
+def is_misspecified(channel: Channel, pulls: int, successes: int) -> bool:
     """Whether the 99.9 % interval of the mean feedback misses all that the channel can produce."""
     lower, upper = feedback_interval(pulls, successes, MISSPECIFICATION_ALPHA)
     low, high = sorted((channel.mean_feedback(0.0), channel.mean_feedback(1.0)))
     return upper < low or lower > high
 
 
-def probabilities_best(channels: Sequence[Channel], pulls: Array, successes: Array) -> Array:
+def probabilities_best(channels: Sequence[AnyChannel], pulls: Array, successes: Array) -> Array:
     """Return each arm's posterior probability of having the largest mean reward.
 
     The posterior is TS-CF's, so these are its choice probabilities (the paper, section 4.2). With
@@ -122,7 +122,7 @@ def _evenly(values: Array, most: int) -> Array:
 
 
 def estimate_arms(
-    channels: Sequence[Channel], pulls: Array, successes: Array, retired: Array
+    channels: Sequence[AnyChannel], pulls: Array, successes: Array, retired: Array
 ) -> list[Estimate]:
     """Return one estimate per arm; retired arms are not candidates for the best."""
     best = np.zeros(len(channels))
@@ -138,9 +138,7 @@ def estimate_arms(
     ]
 
 
-def _estimate(
-    channel: BitChannel, pulls: int, successes: int, best: float, retired: bool
-) -> Estimate:
+def _estimate(channel: Channel, pulls: int, successes: int, best: float, retired: bool) -> Estimate:
     rate = successes / pulls if pulls else None
     lower, upper = reward_interval(channel, pulls, successes)
     return Estimate(
@@ -156,7 +154,7 @@ def _estimate(
     )
 
 
-def estimate_cells(channels: Sequence[Channel], cells: Array, retired: Array) -> list[Estimate]:
+def estimate_cells(channels: Sequence[AnyChannel], cells: Array, retired: Array) -> list[Estimate]:
     """Return one estimate per arm from reports by cell; see `kernel/cells.py`."""
     arms, active = pack_cells(channels), ~retired
     none = np.zeros(len(channels), dtype=np.int64)

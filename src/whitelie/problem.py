@@ -4,10 +4,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from whitelie.channel import IDENTITY, Channel, channel_from_dict, of_bits
+from whitelie.channel import IDENTITY, AnyChannel, channel_from_dict, of_bits
 from whitelie.errors import InvalidInput, real_number
 
-Channels = Channel | Sequence[Channel] | Mapping[Any, Channel]
+Channels = AnyChannel | Sequence[AnyChannel] | Mapping[Any, AnyChannel]
 
 
 def arm_names(arms: Sequence[Hashable]) -> tuple[Hashable, ...]:
@@ -25,9 +25,9 @@ def arm_names(arms: Sequence[Hashable]) -> tuple[Hashable, ...]:
     return names
 
 
-def arm_channels(channels: Channels, names: Sequence[Hashable]) -> tuple[Channel, ...]:
+def arm_channels(channels: Channels, names: Sequence[Hashable]) -> tuple[AnyChannel, ...]:
     """Return one channel per name, from one for all, one per arm in order, or a mapping by name."""
-    if isinstance(channels, Channel):
+    if isinstance(channels, AnyChannel):
         return (channels,) * len(names)
     if isinstance(channels, Mapping):
         for name in names:
@@ -40,7 +40,7 @@ def arm_channels(channels: Channels, names: Sequence[Hashable]) -> tuple[Channel
     if not isinstance(channels, Sequence) or len(channels) != len(names):
         raise InvalidInput("channels", channels, f"give one channel, or {len(names)}: one per arm")
     for channel in channels:
-        if not isinstance(channel, Channel):
+        if not isinstance(channel, AnyChannel):
             raise InvalidInput("channels", channel, "not a channel, such as RandomizedResponse")
     return tuple(channels)
 
@@ -58,7 +58,7 @@ class Problem:
 
     names: tuple[Hashable, ...]
     means: tuple[float, ...]
-    channels: tuple[Channel, ...]
+    channels: tuple[AnyChannel, ...]
 
     def __init__(
         self, means: Sequence[float] | Mapping[Any, float], channels: Channels = IDENTITY

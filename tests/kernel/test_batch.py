@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from whitelie import IDENTITY, KLUCB, TS, UCB, UCB1, Problem, RandomizedResponse, simulate
+from whitelie.channel import of_bits
 from whitelie.estimate import probabilities_best
 from whitelie.kernel.arms import Array
 from whitelie.kernel.batch import fill_shares, run_batches
@@ -140,7 +141,7 @@ def thompson_with_lag(problem: Problem, horizon: int, lag: int) -> Array:
     """
     draws = np.random.default_rng(5)
     rows, arms = np.arange(REPLICATES), len(problem.means)
-    (channel,) = set(problem.channels)
+    (channel,) = set(of_bits(problem.channels))
     pulls, ones = np.zeros((2, REPLICATES, arms), dtype=np.int64)
     chosen, bits = np.empty((2, horizon, REPLICATES), dtype=np.int64)
     for t in range(horizon):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from whitelie import KLUCB, TS, Problem, RandomizedResponse, bounds, simulate
+from whitelie.channel import of_bits
 from whitelie.kernel.arms import Array
 from whitelie.kernel.game import thresholds
 from whitelie.kernel.leader import run_kl_ucb
@@ -49,7 +50,8 @@ def test_the_slope_of_regret_is_theorem_1s_constant(name: str) -> None:
 def test_with_a_wrong_channel_it_is_not(name: str) -> None:
     """Negative control: the second arm's coin is believed to lie more than it does."""
     truth = EASY[name]
-    doubted = [RandomizedResponse.warner(0.55 if g.increasing else 0.45) for g in truth.channels]
+    coins = of_bits(truth.channels)
+    doubted = [RandomizedResponse.warner(0.55 if g.increasing else 0.45) for g in coins]
     assumed = Problem(truth.means, [truth.channels[0], *doubted[1:]])
     constant = bounds.lower_constant(truth)
     assert slope(regret_under(assumed, truth)) > 2 * constant

@@ -14,7 +14,7 @@ from whitelie.errors import InvalidInput
 
 __all__ = [
     "IDENTITY",
-    "BitChannel",
+    "AnyChannel",
     "Channel",
     "Mechanism",
     "Menu",
@@ -26,23 +26,24 @@ __all__ = [
     "of_bits",
 ]
 
-BitChannel = RandomizedResponse | Monotone
+Channel = RandomizedResponse | Monotone
 """A channel whose reports are bits."""
 
-Channel = BitChannel | Mechanism | Menu
+AnyChannel = Channel | Mechanism | Menu
+"""Whatever an arm's reports may come through."""
 
 
-def of_bits(channels: Iterable[Channel]) -> tuple[BitChannel, ...]:
+def of_bits(channels: Iterable[AnyChannel]) -> tuple[Channel, ...]:
     """Return the channels if the reports of all are bits, so that there is a mean feedback."""
     listed = tuple(channels)
     for channel in listed:
-        if not isinstance(channel, BitChannel):
+        if not isinstance(channel, Channel):
             reason = "its reports are more than bits: give RandomizedResponse or Monotone channels"
             raise InvalidInput("channels", channel, reason)
-    return cast(tuple[BitChannel, ...], listed)
+    return cast(tuple[Channel, ...], listed)
 
 
-def channel_from_dict(data: Any) -> Channel:
+def channel_from_dict(data: Any) -> AnyChannel:
     """Return the channel that a channel's `to_dict` described.
 
     >>> channel_from_dict(IDENTITY.to_dict()) == IDENTITY

@@ -131,9 +131,9 @@ class Mechanism:
             known = probability("reward", int(reward) if isinstance(reward, bool) else reward)
         except InvalidInput:
             raise InvalidInput("reward", "(not shown)", "a reward lies in [0, 1]") from None
-        # Below the sum of the first y + 1 outputs' probabilities lies output y or an earlier one.
-        columns = zip(accumulate(self.zero[:-1]), accumulate(self.one[:-1]), strict=True)
-        return sum(1 - coin.flip(zero, one, known, word) for zero, one in columns)
+        # Below the sum of the last outputs' probabilities lies one of these: of two, 1 as of a bit.
+        last = zip(accumulate(self.zero[:0:-1]), accumulate(self.one[:0:-1]), strict=True)
+        return sum(coin.flip(zero, one, known, word) for zero, one in last)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data from which `channel_from_dict` makes an equal channel."""

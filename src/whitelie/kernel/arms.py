@@ -10,7 +10,7 @@ import numpy as np
 
 from whitelie.channel import (
     IDENTITY,
-    BitChannel,
+    AnyChannel,
     Channel,
     Monotone,
     RandomizedResponse,
@@ -39,7 +39,7 @@ class Arms(NamedTuple):
     table_y: Array
 
 
-def pack(feedback: str, channels: Sequence[Channel], active: Array | None = None) -> Arms:
+def pack(feedback: str, channels: Sequence[AnyChannel], active: Array | None = None) -> Arms:
     """Return the arms as a policy that reads feedback so takes them.
 
     "corrected" reads through the inverse channels, "wrapped" on WRAPPER's scale, which spans the
@@ -60,7 +60,7 @@ def pack(feedback: str, channels: Sequence[Channel], active: Array | None = None
     return arms._replace(offset=(at_zero - lowest) / width, scale=(at_one - at_zero) / width)
 
 
-def _pack(channels: Sequence[BitChannel]) -> Arms:
+def _pack(channels: Sequence[Channel]) -> Arms:
     mirrored = np.array([not channel.increasing for channel in channels])
     intercept = np.zeros(len(channels))
     slope = np.ones(len(channels))

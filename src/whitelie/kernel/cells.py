@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from whitelie.channel import Channel, Mechanism, Menu, Monotone, mechanism_of
+from whitelie.channel import AnyChannel, Mechanism, Menu, Monotone, mechanism_of
 from whitelie.errors import InvalidInput
 from whitelie.kernel.arms import Array
 from whitelie.kernel.jit import jit, jit_inline
@@ -62,7 +62,7 @@ class CellState(NamedTuple):
     memory: Array
 
 
-def listed(channel: Channel) -> tuple[Mechanism, ...]:
+def listed(channel: AnyChannel) -> tuple[Mechanism, ...]:
     """Return the mechanisms among which an arm's reports are divided; tables have none."""
     if isinstance(channel, Menu):
         return channel.mechanisms
@@ -72,12 +72,12 @@ def listed(channel: Channel) -> tuple[Mechanism, ...]:
     return (mechanism_of(channel),)
 
 
-def has_cells(channels: Sequence[Channel]) -> bool:
+def has_cells(channels: Sequence[AnyChannel]) -> bool:
     """Whether a channel reports more than a bit, so that all are read in cells."""
     return any(isinstance(channel, Mechanism | Menu) for channel in channels)
 
 
-def cell_probabilities(channels: Sequence[Channel], means: Sequence[float]) -> list[list[float]]:
+def cell_probabilities(channels: Sequence[AnyChannel], means: Sequence[float]) -> list[list[float]]:
     """Return the probability of each cell (column) of each arm, with people's shares of a menu."""
     rows = [
         [share * ((1 - mean) * zero + mean * one) for share, zero, one in _weighed(channel)]
@@ -87,7 +87,7 @@ def cell_probabilities(channels: Sequence[Channel], means: Sequence[float]) -> l
     return [row + [0.0] * (most - len(row)) for row in rows]
 
 
-def _weighed(channel: Channel) -> list[tuple[float, float, float]]:
+def _weighed(channel: AnyChannel) -> list[tuple[float, float, float]]:
     """Return the share of people, P(cell | reward 0) and P(cell | reward 1) of every cell."""
     shares = channel.shares if isinstance(channel, Menu) else (1.0,)
     return [
@@ -97,7 +97,7 @@ def _weighed(channel: Channel) -> list[tuple[float, float, float]]:
     ]
 
 
-def cell_divergence(channel: Channel, mean: float, other: float) -> float:
+def cell_divergence(channel: AnyChannel, mean: float, other: float) -> float:
     """Return the divergence of a report's distribution at a mean reward from that at another."""
     terms = []
     for share, zero, one in _weighed(channel):
@@ -107,7 +107,7 @@ def cell_divergence(channel: Channel, mean: float, other: float) -> float:
     return max(math.fsum(terms), 0.0)
 
 
-def cell_steepness(channel: Channel, mean: float, other: float) -> float:
+def cell_steepness(channel: AnyChannel, mean: float, other: float) -> float:
     """Return the derivative of `cell_divergence` in the other mean reward."""
     terms = []
     for share, zero, one in _weighed(channel):
@@ -117,7 +117,7 @@ def cell_steepness(channel: Channel, mean: float, other: float) -> float:
     return math.fsum(terms)
 
 
-def pack_cells(channels: Sequence[Channel]) -> Cells:
+def pack_cells(channels: Sequence[AnyChannel]) -> Cells:
     """Return the arms as cells."""
     columns = max(sum(one.outputs for one in listed(channel)) for channel in channels)
     u, v = np.ones((len(channels), columns)), np.zeros((len(channels), columns))

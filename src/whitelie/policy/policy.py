@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from whitelie.channel import Channel, RandomizedResponse
+from whitelie.channel import AnyChannel, RandomizedResponse
 from whitelie.errors import InvalidInput, real_number
 from whitelie.kernel.arms import Arms, Array, pack
 from whitelie.kernel.cell_game import CellGame, cumulative_thresholds, run_cells
@@ -94,7 +94,7 @@ class Policy:
             return f"{self.label} keeps more than counts of feedback"
         return None
 
-    def check_channels(self, channels: Sequence[Channel]) -> None:
+    def check_channels(self, channels: Sequence[AnyChannel]) -> None:
         """Refuse channels with which this policy has no meaning."""
         if self.feedback != "corrected" and has_cells(channels):
             reason = (
@@ -114,16 +114,21 @@ class Policy:
                         "the inverse of mean feedback on a tabulated one",
                     )
 
-    def pack(self, channels: Sequence[Channel], active: Array | None = None) -> Arms | Cells:
-        """Return the arms as this policy reads them; WRAPPER's scale spans the active ones."""
+    def pack(self, channels: Sequence[AnyChannel], active: Array | None = None) -> Arms:
+        """Return arms of bits as this policy reads them; WRAPPER's scale spans the active ones."""
         self.check_channels(channels)
-        if has_cells(channels):
-            return pack_cells(channels)
         return pack(self.feedback, channels, active)
+
+    def read(self, channels: Sequence[AnyChannel], active: Array | None = None) -> Arms | Cells:
+        """Return the arms as this policy reads them, in cells where reports are more than bits."""
+        if not has_cells(channels):
+            return self.pack(channels, active)
+        self.check_channels(channels)
+        return pack_cells(channels)
 
     def game(self, problem: Problem, horizon: int) -> Any:
         """Return what a replicate plays up to the horizon."""
-        arms = self.pack(problem.channels)
+        arms = self.read(problem.channels)
         if isinstance(arms, Cells):
             probabilities = np.array(cell_probabilities(problem.channels, problem.means))
             return CellGame(self.rule, arms, cumulative_thresholds(probabilities))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from whitelie.channel import Channel, channel_from_dict
+from whitelie.channel import AnyChannel, channel_from_dict
 from whitelie.errors import InvalidInput, whole_number
 from whitelie.problem import Problem
 from whitelie.simulation.netcdf import MOST_FILE_BYTES, Variables, hdf5, read_text, read_variables
@@ -83,7 +83,7 @@ def read_cells(text: str) -> tuple[Cell, ...]:
         raise InvalidInput("whitelie", text, reason) from error
 
 
-def _cell(data: dict[str, Any], channels: Sequence[Channel]) -> Cell:
+def _cell(data: dict[str, Any], channels: Sequence[AnyChannel]) -> Cell:
     names, means, numbers = (data["problem"][key] for key in ("names", "means", "channels"))
     means_by_name = dict(zip(names, means, strict=True))
     places = [whole_number("channels", number, most=len(channels) - 1) for number in numbers]

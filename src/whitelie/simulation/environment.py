@@ -9,9 +9,10 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from whitelie.channel import of_bits
 from whitelie.errors import InvalidInput, whole_number
 from whitelie.problem import Problem
-from whitelie.simulation.replicate import Replicate, check_bits
+from whitelie.simulation.replicate import Replicate
 
 
 class CorruptBanditEnv(gymnasium.Env[np.int64, np.int64]):
@@ -33,7 +34,7 @@ class CorruptBanditEnv(gymnasium.Env[np.int64, np.int64]):
     def __init__(self, problem: Problem, horizon: int) -> None:
         if not isinstance(problem, Problem):
             raise InvalidInput("problem", problem, "give a Problem")
-        check_bits(problem, "a Gymnasium agent")
+        of_bits(problem.channels)
         self.problem = problem
         self.horizon = whole_number("horizon", horizon, least=1, most=2**31 - 1)
         self.action_space = Discrete(len(problem.names))

@@ -21,12 +21,12 @@ from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 import numpy as np
 
 from whitelie.certificate import Certificate
-from whitelie.channel import Channel
+from whitelie.channel import AnyChannel, Channel, of_bits
 from whitelie.errors import InvalidInput
 from whitelie.kernel.arms import Array
 from whitelie.kernel.choice import fill_words
 from whitelie.problem import Problem
-from whitelie.simulation.replicate import Replicate, check_bits
+from whitelie.simulation.replicate import Replicate
 from whitelie.simulation.stopping import Look
 
 
@@ -38,7 +38,7 @@ class KnownProblem:
     """
 
     names: tuple[Hashable, ...]
-    channels: tuple[Channel, ...]
+    channels: tuple[AnyChannel, ...]
     horizon: int
 
     @property
@@ -153,7 +153,6 @@ def _player(policy: OwnPolicy, problem: Problem, horizon: int, key: np.uint64) -
     independent for every practical purpose.
     """
     if not _starts(policy):
-        check_bits(problem, type(policy).__name__)
         return _CountPlayer(cast(CountPolicy, policy), problem, key)
     rng = np.random.Generator(np.random.Philox(key=int(key)))
     player: Any = policy.start(KnownProblem(problem.names, problem.channels, horizon), rng)
@@ -175,7 +174,7 @@ class _CountPlayer:
 
     def __init__(self, policy: CountPolicy, problem: Problem, key: np.uint64) -> None:
         size = len(problem.names)
-        self._rule, self._channels, self._key = policy.choose, problem.channels, key
+        self._rule, self._channels, self._key = policy.choose, of_bits(problem.channels), key
         self._pulls, self._successes = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self._words = np.empty(size, np.uint64)
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from whitelie.channel import Menu
-from whitelie.errors import InvalidInput
 from whitelie.kernel.cell_game import cell, cumulative_thresholds
 from whitelie.kernel.cells import cell_probabilities, has_cells
 from whitelie.kernel.game import bit, streams_of, thresholds
@@ -46,10 +45,3 @@ class Replicate:
             return place
         choice = max(c for c, start in enumerate(channel.starts) if start <= place)
         return choice, place - channel.starts[choice]
-
-
-def check_bits(problem: Problem, who: str) -> None:
-    """Refuse a problem whose reports are not bits, for whoever takes them for such."""
-    if has_cells(problem.channels):
-        reason = f"{who} takes bits: give RandomizedResponse or Monotone channels"
-        raise InvalidInput("channels", problem.channels[0], reason)

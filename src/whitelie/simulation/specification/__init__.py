@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whitelie.certificate import Certificate, Expect
-from whitelie.channel import IDENTITY, Channel, Mechanism, Menu, Monotone, RandomizedResponse
+from whitelie.channel import IDENTITY, AnyChannel, Mechanism, Menu, Monotone, RandomizedResponse
 from whitelie.errors import InvalidInput
 from whitelie.policy import POLICIES, Policy
 from whitelie.problem import Problem
@@ -245,7 +245,7 @@ def _problems(
     if len(given) != 1:
         reason = 'give either channel, for all arms ("identity" if there is none), or channels'
         raise InvalidInput("channel", data.get("channel"), reason)
-    channels: Channel | list[Channel]
+    channels: AnyChannel | list[AnyChannel]
     if "channel" in data:
         channels = channel_at("channel", data["channel"])
     else:
@@ -255,7 +255,7 @@ def _problems(
     return (Problem(means, channels),) * (len(sweep.values) if sweep else 1)
 
 
-def _channels(given: Any, means: dict[str | int, float]) -> list[Channel]:
+def _channels(given: Any, means: dict[str | int, float]) -> list[AnyChannel]:
     names = [arm for arm in means if isinstance(arm, str)]
     if isinstance(given, dict) and names:
         check_keys("channels", given, names)
@@ -268,7 +268,7 @@ def _channels(given: Any, means: dict[str | int, float]) -> list[Channel]:
     raise InvalidInput("channels", given, reason)
 
 
-def channel_at(path: str, given: Any) -> Channel:
+def channel_at(path: str, given: Any) -> AnyChannel:
     """Return the channel that a table describes; `path` says where it stands."""
     if given == "identity":
         return IDENTITY
@@ -317,14 +317,14 @@ def channel_at(path: str, given: Any) -> Channel:
         return RandomizedResponse(p00=p00, p11=p11)
 
 
-def _mechanism(path: str, given: dict[str, Any]) -> Channel:
+def _mechanism(path: str, given: dict[str, Any]) -> AnyChannel:
     check_keys(path, given, ("zero", "one"))
     zero, one = (required(path, given, key, "a list of probabilities") for key in ("zero", "one"))
     with inside(path):
         return Mechanism(zero, one)
 
 
-def _menu(path: str, given: dict[str, Any]) -> Channel:
+def _menu(path: str, given: dict[str, Any]) -> AnyChannel:
     check_keys(path, given, ("menu",))
     offer, place = given["menu"], at(path, "menu")
     if not isinstance(offer, list) or not all(isinstance(entry, dict) for entry in offer):
@@ -341,7 +341,7 @@ def _menu(path: str, given: dict[str, Any]) -> Channel:
         return Menu(mechanisms, shares)
 
 
-def _two_budgets(path: str, given: dict[str, Any]) -> Channel:
+def _two_budgets(path: str, given: dict[str, Any]) -> AnyChannel:
     check_keys(path, given, ("epsilon0", "epsilon1"))
     what = "the budget of a report of {0}"
     epsilon0, epsilon1 = (
@@ -352,7 +352,7 @@ def _two_budgets(path: str, given: dict[str, Any]) -> Channel:
         return RandomizedResponse.from_epsilons(epsilon0=epsilon0, epsilon1=epsilon1)
 
 
-def _design(path: str, given: dict[str, Any]) -> Channel:
+def _design(path: str, given: dict[str, Any]) -> AnyChannel:
     name = given["design"]
     if not isinstance(name, str) or name not in _DESIGNS:
         reason = f"there is no such design; {nearest(name, _DESIGNS)}"
@@ -367,7 +367,7 @@ def _design(path: str, given: dict[str, Any]) -> Channel:
         return build(**numbers)
 
 
-_TABLES: dict[str, Callable[[str, dict[str, Any]], Channel]] = {
+_TABLES: dict[str, Callable[[str, dict[str, Any]], AnyChannel]] = {
     "design": _design,
     "menu": _menu,
     "zero": _mechanism,
