@@ -124,6 +124,33 @@ class ByRule:
         return chosen
 
 
+class ByArms:
+    """A function whose implementation depends on how arms are packed, its first argument."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        self._registered: dict[type, Callable[..., Any]] = {}
+
+        def resolve(arms: Any, *_: Any) -> Callable[..., Any]:
+            function = self._registered[arms.instance_class]
+            return getattr(function, "py_func", function)
+
+        overload(self, strict=False, jit_options=INLINE)(resolve)
+
+    def __call__(self, arms: Any, *arguments: Any) -> Any:
+        """Call the implementation from Python."""
+        return self._registered[type(arms)](arms, *arguments)
+
+    def register(self, kind: type) -> Callable[[Function], Function]:
+        """Let a compiled function be called with arms of this type."""
+
+        def record(function: Function) -> Function:
+            self._registered[kind] = function
+            return function
+
+        return record
+
+
 @jit
 def share_nothing(rule: Rule, arms: Arms, state: State) -> float:
     """Return a number that nobody reads."""

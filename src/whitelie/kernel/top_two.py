@@ -24,12 +24,12 @@ from whitelie.kernel.batch import (
 )
 from whitelie.kernel.binomial import binomial, multinomial
 from whitelie.kernel.block import LEAST_FOR_BLOCK, thompson_block
-from whitelie.kernel.cells import Cells, CellState, draw_of, least_common
+from whitelie.kernel.cells import Cells, CellState, least_common
 from whitelie.kernel.choice import decide_one_by_one
 from whitelie.kernel.game import Game, Streams
 from whitelie.kernel.jit import jit
-from whitelie.kernel.posterior import sample
-from whitelie.kernel.rule import Rule
+from whitelie.kernel.reading import draw
+from whitelie.kernel.rule import ByArms, Rule
 from whitelie.kernel.state import State, is_untried
 from whitelie.kernel.transport import TRANSPORT, costs_at, least, pair_of
 from whitelie.kernel.words import ZERO, Word, uniform, word
@@ -38,15 +38,24 @@ COIN = ZERO + 2**40
 """The number of a leader's coins in the stream of its word, beyond all that its draw may take."""
 
 
+challenge = ByArms("challenge")
+"""(arms, state, leader, b): W + ln N_b, where W is the transport cost from the leader."""
+
+challenger_share = ByArms("challenger_share")
+"""(arms, state, leader, b): the challenger's part of the transport cost; ½ where that is 0."""
+
+
+@challenge.register(Arms)
 @jit
-def challenge(arms: Arms, state: State, leader: int, b: int) -> float:
+def challenge_of_bits(arms: Arms, state: State, leader: int, b: int) -> float:
     """Return W + ln N_b, where W is the transport cost from the leader; 0 if b reads as good."""
     cost = least(arms, pair_of(arms, state, leader, b, 0.0), TRANSPORT).value
     return max(cost, 0.0) + math.log(state.pulls[b] + state.pending[b])
 
 
+@challenger_share.register(Arms)
 @jit
-def challenger_share(arms: Arms, state: State, leader: int, b: int) -> float:
+def share_of_bits(arms: Arms, state: State, leader: int, b: int) -> float:
     """Return the challenger's part of the transport cost; ½ where that is 0."""
     pair = pair_of(arms, state, leader, b, 0.0)
     cost, x = least(arms, pair, TRANSPORT)
@@ -56,8 +65,25 @@ def challenger_share(arms: Arms, state: State, leader: int, b: int) -> float:
     return of_challenger / (of_leader + of_challenger)
 
 
+@challenge.register(Cells)
 @jit
-def challenger_of(arms: Arms, state: State, leader: int, words: Array) -> int:
+def challenge_of_cells(arms: Cells, state: CellState, leader: int, b: int) -> float:
+    """Return W + ln N_b of reports in cells."""
+    _, of_leader, of_b = least_common(arms, state, leader, b)
+    return of_leader + of_b + math.log(state.pulls[b] + state.pending[b])
+
+
+@challenger_share.register(Cells)
+@jit
+def share_of_cells(arms: Cells, state: CellState, leader: int, b: int) -> float:
+    """Return the challenger's part of the transport cost of reports in cells."""
+    _, of_leader, of_b = least_common(arms, state, leader, b)
+    both = of_leader + of_b
+    return of_b / both if both > 0 else 0.5
+
+
+@jit
+def challenger_of(arms: Arms | Cells, state: State | CellState, leader: int, words: Array) -> int:
     """Return the available arm of the least W + ln N; of equal ones, that of the largest word."""
     best, least_cost = -1, math.inf
     for b in range(len(words)):
@@ -69,7 +95,9 @@ def challenger_of(arms: Arms, state: State, leader: int, words: Array) -> int:
 
 
 @jit
-def show(rule: Rule, arms: Arms, state: State, two: tuple[int, int], own: Word) -> int:
+def show(
+    rule: Rule, arms: Arms | Cells, state: State | CellState, two: tuple[int, int], own: Word
+) -> int:
     """Return the leader or its challenger, by coins from the leader's own word."""
     leader, challenger = two
     if uniform(word(own, COIN)) >= rule.know:
@@ -89,7 +117,7 @@ def untried_arm(state: State | CellState, words: Array) -> int:
 
 
 @jit
-def choose_top_two(rule: Rule, arms: Arms, state: State, words: Array) -> int:
+def choose_top_two(rule: Rule, arms: Arms | Cells, state: State | CellState, words: Array) -> int:
     """Return the arm to show next: an untried one, or the leader or its challenger."""
     untried = untried_arm(state, words)
     if untried >= 0:
@@ -98,45 +126,13 @@ def choose_top_two(rule: Rule, arms: Arms, state: State, words: Array) -> int:
     for k in range(len(words)):
         if state.available[k]:
             count += 1
-            drawn = sample(arms, state, k, words[k])
+            drawn = draw(arms, state, k, words[k])
             if leader < 0 or drawn > largest or (drawn == largest and words[k] > words[leader]):
                 leader, largest = k, drawn
     if count == 1:
         return leader
     challenger = challenger_of(arms, state, leader, words)
     return show(rule, arms, state, (leader, challenger), words[leader])
-
-
-@jit
-def choose_top_two_of_cells(rule: Rule, arms: Cells, state: CellState, words: Array) -> int:
-    """Return the arm to show next, as `choose_top_two` does, on reports in cells."""
-    untried = untried_arm(state, words)
-    if untried >= 0:
-        return untried
-    leader, largest, count = -1, -math.inf, ZERO
-    for k in range(len(words)):
-        if state.available[k]:
-            count += 1
-            drawn = draw_of(arms, state, k, words[k])
-            if leader < 0 or drawn > largest or (drawn == largest and words[k] > words[leader]):
-                leader, largest = k, drawn
-    own = words[leader]
-    if count == 1 or uniform(word(own, COIN)) >= rule.know:
-        return leader
-    challenger, least_cost, share = leader, math.inf, 0.5
-    for b in range(len(words)):
-        if b != leader and state.available[b]:
-            _, of_leader, of_b = least_common(arms, state, leader, b)
-            both = of_leader + of_b
-            cost = both + math.log(state.pulls[b] + state.pending[b])
-            if (
-                challenger == leader
-                or cost < least_cost
-                or (cost == least_cost and words[b] > words[challenger])
-            ):
-                challenger, least_cost = b, cost
-                share = of_b / both if both > 0 else 0.5
-    return challenger if uniform(word(own, COIN + 1)) < share else leader
 
 
 @jit

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-from whitelie.kernel.arms import Arms, feedback_at, reward_at
+from whitelie.kernel.arms import Arms, feedback_at
 from whitelie.kernel.cells import Cells, CellState, estimate_of, excess, likelihood
 from whitelie.kernel.divergence import divergence
+from whitelie.kernel.reading import estimate
 from whitelie.kernel.rule import declare, shared, value
 from whitelie.kernel.state import State, is_untried, mean_of
 from whitelie.kernel.words import Word
@@ -20,8 +21,8 @@ class IMEDRule(NamedTuple):
 
 
 @shared.register(IMEDRule)
-def best_estimate(rule: IMEDRule, arms: Arms, state: State) -> float:
-    """Return μ̂*: the largest g^-1(λ̂) of an available arm, clipped to [0, 1].
+def best_estimate(rule: IMEDRule, arms: Arms | Cells, state: State | CellState) -> float:
+    """Return μ̂*: the largest estimate of an available arm, clipped to [0, 1].
 
     Arms without feedback have no estimate. Where none has any, all have the one of λ̂ = ½.
     """
@@ -31,7 +32,7 @@ def best_estimate(rule: IMEDRule, arms: Arms, state: State) -> float:
     best = 0.0
     for k in range(len(state.pulls)):
         if state.available[k] and (state.pulls[k] > 0 or not some_feedback):
-            best = max(best, reward_at(arms, k, mean_of(arms, state, k)))
+            best = max(best, estimate(arms, state, k))
     return min(best, 1.0)
 
 
@@ -49,19 +50,6 @@ def index(rule: IMEDRule, arms: Arms, state: State, k: int, best: float, word: W
     return -(cost + math.log(number))
 
 
-@shared.register(IMEDRule, Cells)
-def best_estimate_of_cells(rule: IMEDRule, arms: Cells, state: CellState) -> float:
-    """Return μ̂*, the largest q̂ of an available arm, clipped to [0, 1]; see `best_estimate`."""
-    some_feedback = False
-    for k in range(len(state.pulls)):
-        some_feedback |= state.available[k] and state.pulls[k] > 0
-    best = 0.0
-    for k in range(len(state.pulls)):
-        if state.available[k] and (state.pulls[k] > 0 or not some_feedback):
-            best = max(best, estimate_of(arms, state, k))
-    return min(best, 1.0)
-
-
 @value.register(IMEDRule, Cells)
 def index_of_cells(
     rule: IMEDRule, arms: Cells, state: CellState, k: int, best: float, word: Word
@@ -69,8 +57,8 @@ def index_of_cells(
     """Return −(L(μ̂*) − min L + ln N) of an arm whose q̂ is below μ̂*, else −ln N."""
     if is_untried(state, k):
         return math.inf
-    of, estimate = likelihood(arms, state, k), estimate_of(arms, state, k)
-    cost = excess(of, best, estimate) if estimate < best else 0.0
+    own = estimate_of(arms, state, k)
+    cost = excess(likelihood(arms, state, k), best, own) if own < best else 0.0
     return -(cost + math.log(state.pulls[k] + state.pending[k]))
 
 

@@ -7,15 +7,9 @@ from typing import ClassVar, Literal, NamedTuple, Self
 from whitelie.errors import InvalidInput, real_number
 from whitelie.kernel.batch import play
 from whitelie.kernel.block import LEAST_FOR_BLOCK
-from whitelie.kernel.cells import Cells
 from whitelie.kernel.choice import choose
 from whitelie.kernel.rule import declare
-from whitelie.kernel.top_two import (
-    choose_top_two,
-    choose_top_two_of_cells,
-    play_top_two,
-    top_two_block,
-)
+from whitelie.kernel.top_two import choose_top_two, play_top_two, top_two_block
 from whitelie.policy.policy import Decide, Policy
 
 
@@ -27,7 +21,6 @@ class TopTwoRule(NamedTuple):
 
 
 choose.register(TopTwoRule)(choose_top_two)
-choose.register(TopTwoRule, Cells)(choose_top_two_of_cells)
 play.register(TopTwoRule)(play_top_two)
 
 
