@@ -101,7 +101,7 @@ class Policy:
                 f"{self.label} takes a report for a reward, and these channels have other reports"
             )
             raise InvalidInput("channels", channels, f"{reason}: choose corrected feedback")
-        if self.memory and has_cells(channels):
+        if has_cells(channels) and self.memory:
             reason = f"{self.label} remembers bits, and these channels report more than a bit"
             raise InvalidInput("channels", channels, reason)
         if self.feedback == "wrapped":
