@@ -144,12 +144,6 @@ def grid_around(epsilon: float) -> list[float]:
     return sorted([*near, *(value for value in far if not near[0] < value < near[-1])])
 
 
-@pytest.mark.parametrize("number", [5])
-def test_the_recommendation_agrees_with_brute_force(number: int) -> None:
-    epsilon = random_design(number)[1]
-    agrees_with_brute_force(number, [epsilon * 1.1**step for step in range(-4, 5)])
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(10))
 def test_the_recommendation_agrees_with_brute_force_over_all(number: int) -> None:

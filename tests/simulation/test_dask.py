@@ -102,6 +102,7 @@ def test_a_worker_dies_and_the_result_is_the_same(
     np.testing.assert_array_equal(result.pulls.values, alone.pulls.values)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("default")
 def test_the_paper_is_reproduced_on_a_cluster(
     cluster: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path
