@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from whitelie import (
+    KLUCB,
     Bandit,
     InvalidInput,
     Mechanism,
@@ -61,7 +62,8 @@ def test_the_state_goes_on_and_merges() -> None:
 
 
 def test_an_arm_of_another_kind_may_join_bits() -> None:
-    bandit = Bandit(["a", "b"], RandomizedResponse.from_epsilon(1), counts={"a": (9, 4)})
+    coin = RandomizedResponse.from_epsilon(1)
+    bandit = Bandit(["a", "b"], coin, KLUCB(), counts={"a": (9, 4)})
     bandit.add_arm("c", TERNARY, counts=(1, 2, 3))
     bandit.add_arm("d", OFFER)
     bandit.update(["a", "c", "d"], [1, 2, (2, 0)])

@@ -214,7 +214,7 @@ class Bandit:
         >>> counts = {"red": (2000, 1300), "blue": (2000, 900)}
         >>> print(Bandit(["red", "blue"], channel, counts=counts).certificate())
         red is best (wrong with probability at most 5 %, however often one looks).
-          red against blue: enough evidence (80.59, needed 3.15)
+          red against blue: enough evidence (73.27, needed 3.15)
         """
         asked = Certificate(delta, tolerance, self._expect)
         beginning = Beginning(self._first_arms)

@@ -49,6 +49,7 @@ def arm_channels(channels: Channels, names: Sequence[Hashable]) -> tuple[AnyChan
 class Problem:
     """A corrupt bandit problem: hidden mean rewards, known channels (the paper, section 2).
 
+    >>> from whitelie import RandomizedResponse
     >>> problem = Problem({"red": 0.9, "blue": 0.6}, RandomizedResponse(p00=0.75, p11=0.75))
     >>> problem.best, [round(gap, 3) for gap in problem.gaps]
     ('red', [0.0, 0.3])

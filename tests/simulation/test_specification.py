@@ -19,9 +19,11 @@ from whitelie import (
     DPUCBInt,
     Expect,
     InvalidInput,
+    Mechanism,
     Monotone,
     Problem,
     RandomizedResponse,
+    menu,
 )
 from whitelie.policy import Policy
 from whitelie.simulation.specification import (
@@ -217,7 +219,7 @@ def test_an_unknown_name_is_refused_with_its_place_and_the_nearest(
 def test_the_message_names_key_table_and_nearest() -> None:
     assert str(refusal(channel="{ epsilom = 1 }")) == (
         "channel.epsilom=1: the table channel has no key 'epsilom'; did you mean 'epsilon'? "
-        "Known are epsilon, epsilon0, epsilon1, p00, p11, points, design"
+        "Known are epsilon, epsilon0, epsilon1, p00, p11, points, design, menu, zero, one"
     )
     assert str(refusal(replicate="5")).startswith(
         "replicate=5: the specification has no key 'replicate'; did you mean 'replicates'?"
@@ -433,9 +435,32 @@ def test_the_example_is_valid_as_it_stands_and_with_every_sweep() -> None:
 
 def test_every_channel_in_the_example_is_valid() -> None:
     lines = [line[4:] for line in EXAMPLE.splitlines() if line.startswith(("#   {", '#   "'))]
-    assert len(lines) == 8
+    assert len(lines) == 10
     for line in lines:
-        parse(channel=line)
+        parse(channel=line, policies='["kl-UCB-CF", "TS-CF"]')
+
+
+def test_menus_and_mechanisms() -> None:
+    text = "{ menu = [{ epsilon = 0.25, share = 0.5 }, { epsilon = 4, share = 0.5 }] }"
+    assert set(parse(channel=text).problems[0].channels) == {menu({0.25: 0.5, 4: 0.5})}
+    text = "{ zero = [0.5, 0.2, 0.3], one = [0.2, 0.5, 0.3] }"
+    three = Mechanism(zero=[0.5, 0.2, 0.3], one=[0.2, 0.5, 0.3])
+    assert set(parse(channel=text).problems[0].channels) == {three}
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("{ menu = [{ epsilon = 1 }] }", "channel.menu[0].share"),
+        ("{ menu = { epsilon = 1 } }", "channel.menu"),
+        ("{ menu = [{ epsilom = 1, share = 1 }] }", "channel.menu[0].epsilom"),
+        ("{ menu = [{ epsilon = 1, share = 0.5 }] }", "channel"),
+        ("{ zero = [0.5, 0.5] }", "channel.one"),
+        ("{ zero = [0.5, 0.4], one = [0.2, 0.8] }", "channel"),
+    ],
+)
+def test_impossible_menus_and_mechanisms_are_refused(text: str, field: str) -> None:
+    assert str(refusal(channel=text)).startswith(field)
 
 
 def test_a_file_is_read_and_left_alone(tmp_path: Path) -> None:
