@@ -119,8 +119,8 @@ def test_a_changed_state_is_refused() -> None:
         Bandit.from_json(json.dumps(state))
 
 
-def test_impossible_counts_of_a_menu_cannot_say() -> None:
-    """Everybody of the truthful group says yes, more than any rate allows of the private one."""
+def test_reports_that_a_mechanism_cannot_have_produced_cannot_say() -> None:
+    """Nobody reports the first output, which comes in a fifth of all cases at least."""
     bandit = Bandit(["a", "b"], TERNARY, counts={"a": (0, 900, 100), "b": (300, 300, 300)})
     assert bandit.estimates()["a"].misspecified
     assert bandit.certificate().cannot_say is not None

@@ -89,7 +89,6 @@ def test_loss_is_one_more_output_and_silence_costs_no_privacy() -> None:
     lost = mechanism_of(PRIVATE).with_loss(0.0, 0.5)
     assert lost.outputs == 3
     assert lost.epsilon == math.inf, "only a reward of 1 is ever lost"
-    assert mechanism_of(PRIVATE).with_loss(0, 0) is not None
     assert mechanism_of(PRIVATE).with_loss(0, 0).outputs == 2
 
 

@@ -172,14 +172,20 @@ class Likelihood(NamedTuple):
 
 @jit
 def likelihood(arms: Cells, state: CellState, k: int) -> Likelihood:
-    """Return what the reports on arm k say.
+    """Return what the reports on arm k say, with those that are pending."""
+    return likelihood_with(arms, state, k, state.pending[k])
+
+
+@jit
+def likelihood_with(arms: Cells, state: CellState, k: int, pending: int) -> Likelihood:
+    """Return what the reports on arm k say, with so many pending ones.
 
     Pending decisions count as reports of the same distribution; without any report, of that in the
     middle of D, with every mechanism equally often.
     """
     size = arms.u.shape[1]
     rows = np.empty((3, size))
-    pulls, pending, used = state.pulls[k], state.pending[k], ZERO
+    pulls, used = state.pulls[k], ZERO
     scale = 1 + pending / pulls if pulls > 0 else pending / arms.mechanisms[k]
     for c in range(size):
         u, v = arms.u[k, c], arms.v[k, c]
@@ -322,7 +328,7 @@ def draw_of(arms: Cells, state: CellState, k: int, seed: Word) -> float:
     low, high = arms.low[k], arms.high[k]
     if state.pulls[k] == 0:
         return low + (high - low) * uniform(word(seed, 0))
-    of = likelihood_of_reports(arms, state, k)
+    of = likelihood_with(arms, state, k, ZERO)
     start = least_point(of, weighed_mean(arms, state, k)[0])
     first, second = slopes(of, start)
     reach = min(math.sqrt(2 / second), 1 / max(abs(first), 1e-300))
@@ -346,19 +352,6 @@ def draw_of(arms: Cells, state: CellState, k: int, seed: Word) -> float:
             q = left - above / left_rate
         if low < q < high and accepted <= above - excess(of, q, start):
             return q
-
-
-@jit
-def likelihood_of_reports(arms: Cells, state: CellState, k: int) -> Likelihood:
-    """Return what the reports on arm k say, as if none were pending."""
-    rows = np.empty((3, arms.u.shape[1]))
-    used = ZERO
-    for c in range(arms.u.shape[1]):
-        if state.counts[k, c] > 0 and arms.v[k, c] != 0:
-            rows[0, used] = state.counts[k, c]
-            rows[1, used], rows[2, used] = arms.u[k, c], arms.v[k, c]
-            used += 1
-    return Likelihood(rows[0, :used], rows[1, :used], rows[2, :used], arms.low[k], arms.high[k])
 
 
 @jit_inline
